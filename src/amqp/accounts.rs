@@ -1,4 +1,4 @@
-//! What one connection holds of the node's memory for clients, reported once a turn.
+//! The memory that one connection holds for its client, reported once a turn.
 
 use crate::connection::held::Unfinished;
 use quorate_client::{
@@ -7,14 +7,14 @@ use quorate_client::{
 };
 use std::sync::Arc;
 
-/// Largest reads while the memory for contents or for publishes under way is more than half used,
-/// bytes; and otherwise.
+/// Largest reads, in bytes: the first while the memory for contents or for publishes in flight is
+/// more than half used, the second otherwise.
 const READ_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
 
-/// Unfinished contents of any publisher that sends one message after the other, bytes.
+/// Bytes of unfinished contents that any publisher has that sends one message after the other.
 const LITTLE_BYTES: usize = 64 * 1024;
 
-/// How long a large content waits for room before those that hold most are closed, ms.
+/// How long a large content waits for room before the connections that hold most are closed, ms.
 const PATIENCE_MS: u64 = 1_000;
 
 /// The accounts of one connection.
@@ -24,9 +24,9 @@ pub(crate) struct Accounts {
     contents: Held,
     transactions: Held,
     deliveries: Held,
-    /// Since when unfinished contents have been more than a message or two.
+    /// Since when there have been more unfinished contents than a message or two.
     held_since_ms: Option<u64>,
-    /// A large content waits for room; when the greatest holders are closed for it.
+    /// Set while a large content waits for room: the time at which the greatest holders are closed.
     relief_at_ms: Option<u64>,
 }
 
@@ -76,15 +76,15 @@ impl Accounts {
         }
     }
 
-    /// Nothing but what waits to be written is held any more. The broker, which has counted that so
-    /// far, is left.
+    /// From now on only bytes that wait to be written are held. The broker, which has counted them
+    /// so far, no longer does.
     pub(crate) fn end(&mut self, output_bytes: usize) {
         self.contents.set(0);
         self.transactions.set(0);
         self.deliveries.set(output_bytes as u64);
     }
 
-    /// How much may be read at once.
+    /// Maximum of bytes to be read at once.
     pub(crate) fn read_bytes_max(&self) -> usize {
         let is_free =
             |share| self.memory.room_bytes(share) > self.memory.share_bytes_max(share) / 2;
@@ -92,14 +92,14 @@ impl Accounts {
         if free { READ_BYTES.1 } else { READ_BYTES.0 }
     }
 
-    /// The client is lost, since it does not read.
+    /// The client was disconnected because it does not read.
     pub(crate) fn note_lost(&self) {
         self.memory.note_refused(Share::Deliveries);
     }
 
-    /// Takes room for a large content that has been announced. The second one of a connection does
-    /// not wait: the first one could not come to its end. False: [`Accounts::granted`] is to be
-    /// awaited.
+    /// Takes room for a large content that was announced. The second content of a connection does
+    /// not wait, since the first one could never complete. False: the caller must await
+    /// [`Accounts::granted`].
     pub(crate) fn take(&mut self, bytes: usize, is_first: bool, now_ms: u64) -> bool {
         let bytes = bytes as u64;
         if !is_first {
@@ -136,7 +136,8 @@ impl Accounts {
     pub(crate) fn relieve(&mut self, connection: &impl Connection, bytes: usize, now_ms: u64) {
         if self.relief_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.relief_at_ms = Some(now_ms + PATIENCE_MS);
-            // Where it waits only for what is in flight, it is the disk's turn, and nobody is to blame.
+            // If the content waits only for publishes in flight, it waits for the disk, and no
+            // connection is to blame.
             let (bytes, max) = (bytes as u64, self.memory.share_bytes_max(Share::Contents));
             let takes = |share| self.memory.takes_body(&[share], bytes);
             if takes(Share::InFlight) || (bytes <= max && !takes(Share::Contents)) {

@@ -2,8 +2,8 @@
 //!
 //! A socket that is closed with unread bytes is reset, and a client that is still writing would
 //! then lose its close-ok. So after either side's close the broker writes what is left, shuts down
-//! its half of the connection, and reads and discards what the client sends until the client closes
-//! its half. CONN-26 bounds the time of this, and 64 MiB bound its amount.
+//! its half of the connection, and reads and discards the client's bytes until the client closes
+//! its half. The time of this is bounded by CONN-26, the amount by 64 MiB.
 
 use crate::{
     accounts::Accounts,
@@ -33,17 +33,17 @@ use tokio::{
     time::timeout,
 };
 
-/// Text of the close with which a node that stops lets its clients go (CONN-29).
+/// Text of the close that a node that stops sends to its clients (CONN-29).
 const STOP_TEXT: &str = "broker forced connection closure with reason 'shutdown'";
 
-/// Bytes that a closed connection's client may still send, to be thrown away: what its own buffers
-/// and the network's hold when it hears of the close.
+/// Bytes that the client of a closed connection may still send, and that are discarded: the
+/// contents of its own and the network's buffers when it learns of the close.
 const DISCARDED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// How long the last bytes may take to be written, once nothing is awaited any more.
+/// Time limit for writing the last bytes, once nothing is awaited any more.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
-/// How long close-ok is awaited from a client that was never let in, s.
+/// How long close-ok is awaited from a client whose connection was not opened, s.
 const UNOPENED_LINGER_S: u16 = 10;
 
 /// Both ends of a connection.
@@ -88,7 +88,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             return Err(io::Error::other("too many clients are logging in; this was the oldest"));
         }
     };
-    // Too slow: closed without a word (CONN-05).
+    // The client is too slow: the connection is closed without an answer (CONN-05).
     let entry = entry.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "handshake timeout"))?;
     match entry? {
         Entry::Open(connection, machine) => {
@@ -96,7 +96,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             live(socket, broker, *connection, *machine, stop).await
         }
         Entry::Ending(ending) => {
-            // Until it is gone, who was not let in counts among those that have yet to be.
+            // Until it has ended, a refused client counts as one that has not logged in.
             tokio::select! {
                 parted = turn_away(socket, ending) => parted,
                 () = place.taken() => Ok(()),
@@ -105,7 +105,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     }
 }
 
-/// Parts from a client that was not let in.
+/// Closes the connection of a client that was refused.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut Socket<S>,
     ending: Refusal,
@@ -125,16 +125,16 @@ async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// How a handshake went.
+/// The result of a handshake.
 enum Entry<C> {
     Open(Box<C>, Box<Machine>),
     Ending(Refusal),
 }
 
-/// Why a client is not let in.
+/// Why a client is refused.
 enum Refusal {
     Ending(Ending),
-    /// It speaks another protocol.
+    /// The client uses another protocol.
     Protocol,
 }
 
@@ -243,7 +243,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     let heartbeat_s = connection.info().heartbeat_s;
     let mut node_stops = stop.clone();
     let stopped = async move {
-        // That nobody is left who could stop the node is a stop too.
+        // The loss of the sender means a stop too.
         let _ = stop.wait_for(|stops| *stops).await;
         Exception::new(ReplyCode::ConnectionForced, STOP_TEXT)
     };
@@ -269,7 +269,8 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {
-                // What the connection leaves behind goes with the node, whichever node leads its groups.
+                // The connection's queues and consumers end with the node, whichever node leads
+                // their groups.
                 drop(connection);
                 return goodbye.await;
             }
@@ -287,7 +288,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     }
 }
 
-/// A node that stops closes all connections, which the listener says once.
+/// Logs a close. A node that stops closes all connections, which the listener logs once.
 fn log_close(peer: SocketAddr, close: &connection::Close, node_stops: bool) {
     let (code, text) = (close.reply_code, &close.reply_text);
     if node_stops {
@@ -314,13 +315,13 @@ async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
         }
         part(socket).await
     };
-    // Who has not answered by then is not waited for.
+    // A client that has not answered by then is not awaited.
     timeout(Duration::from_millis(bound_ms), parted).await.unwrap_or(Ok(()))
 }
 
-/// Writes what is left, says that nothing more comes, and reads until the client has closed its end
-/// too: it may still have publishes in its buffers. A socket that is closed with bytes unread is
-/// reset, and a client that is reset may lose the close-ok that it has not yet read.
+/// Writes what is left, shuts down the sending half, and reads until the client has closed its
+/// half: the client may still have publishes in its buffers. A socket that is closed with unread
+/// bytes is reset, and the client may then lose a close-ok that it has not read.
 async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
     let until = socket.received() + DISCARDED_BYTES_MAX;
     while !socket.outbox.is_empty() {
@@ -346,15 +347,15 @@ async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
     socket.moved(true).await
 }
 
-/// What a client says after the server's close.
+/// The state of a connection after the server's close.
 struct Farewell {
     linger: Linger,
-    /// Bytes of a large frame that are still to come, and are passed over.
+    /// Bytes of a large frame that have not arrived yet, and are skipped.
     passed_over: usize,
 }
 
 impl Farewell {
-    /// Takes what has come. True if the client has agreed.
+    /// Handles the bytes that have arrived. True if the client has sent close-ok.
     fn agreed<S>(&mut self, socket: &mut Socket<S>) -> bool {
         if self.linger == Linger::Silence {
             socket.input.clear();
@@ -370,7 +371,7 @@ impl Farewell {
             match frame::take(&mut socket.input, frame::FRAME_MAX_LEAST) {
                 Ok(Some(frame)) => match while_closing(&frame) {
                     WhileClosing::Ignored => {}
-                    // Who asks again and again without reading is not answered.
+                    // A client that sends closes without reading the answers gets no more answers.
                     WhileClosing::Crossing if socket.outbox.len() < CROSSING_BYTES_MAX => {
                         Cold::from(connection::CloseOk {}).put(socket.outbox.buffer(), 0);
                     }
@@ -378,7 +379,7 @@ impl Farewell {
                     WhileClosing::Agreed => return true,
                 },
                 Ok(None) => return false,
-                // Not one of the few that count, and so not kept until it has come whole.
+                // The frame has no meaning here, so it is skipped without being buffered.
                 Err(FrameError::TooLarge { size, .. }) if size <= CLOSING_FRAME_MAX => {
                     let payload = usize::try_from(size).unwrap_or(usize::MAX);
                     self.passed_over = payload.saturating_add(frame::OVERHEAD_BYTES);
@@ -389,15 +390,15 @@ impl Farewell {
     }
 }
 
-/// Nothing is said; what comes is thrown away; the socket is closed after a while.
+/// Sends nothing, discards what arrives, and closes the socket after a while.
 async fn silence<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
     say_goodbye(socket, Linger::Silence, SILENCE_MS).await
 }
 
-/// Largest frame passed over while closing: larger ones end the wait.
+/// Largest frame that is skipped while closing: a larger one ends the wait.
 const CLOSING_FRAME_MAX: u32 = 1024 * 1024;
 
-/// While more waits to be written, a close that crosses ours is not answered.
+/// Above this number of unwritten bytes, a close that crosses the server's is not answered.
 const CROSSING_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -408,7 +409,7 @@ mod tests {
     use crate::codec::frame;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    /// A client that reads nothing before it has written all, as one thread does.
+    /// A client with one thread, which reads nothing before it has written all.
     async fn writes_then_reads(bytes: usize) -> (io::Result<()>, Vec<u8>, io::Result<()>) {
         let (mut client, server) = duplex(1000);
         let mut server = Socket::new(server);
@@ -424,7 +425,7 @@ mod tests {
         (written, read, parted)
     }
 
-    /// CONN-27: what the client has still to write is read, and close-ok arrives.
+    /// CONN-27: bytes that the client still has to write are read, and close-ok arrives.
     #[tokio::test]
     async fn conn_27_a_client_with_full_buffers_gets_its_close_ok() {
         let (written, read, parted) = writes_then_reads(1_000_000).await;
@@ -439,7 +440,7 @@ mod tests {
         assert!(read.is_empty());
     }
 
-    /// CONN-26: what a client has under way is passed over as it comes, however large its frames.
+    /// CONN-26: the client's bytes in flight are skipped as they arrive, however large its frames.
     #[tokio::test]
     async fn conn_26_large_frames_are_not_kept_while_closing() {
         let (client, server) = duplex(1000);

@@ -1,5 +1,5 @@
-//! Arbitrary bytes, taken as a hostile client's: nothing panics, what is sent can be read, what
-//! is held has a bound. Run under proptest here, and by cargo-fuzz from `cluster-tests/fuzz`.
+//! Arbitrary bytes, handled like those of a hostile client: no panic, valid output, bounded memory.
+//! Run under proptest here, and by cargo-fuzz from `cluster-tests/fuzz`.
 
 use crate::{
     channel::{Action, Bounds},
@@ -22,8 +22,8 @@ use quorate_types::{
 
 const FRAME_MAX: u32 = 8192;
 
-/// Bytes as a client sends them from its first one on: protocol header, handshake, and, once it
-/// has got that far, an open connection.
+/// Bytes of a client from its first one on: protocol header, handshake, and, if the handshake
+/// succeeds, an open connection.
 ///
 /// # Panics
 /// If an invariant is broken.
@@ -72,8 +72,8 @@ pub fn fuzz_frames(data: &[u8]) {
     open(BytesMut::from(data), limits());
 }
 
-/// Bytes as a list of frames, each well formed, of an open connection: kind, channel, length and
-/// payload, so that a fuzzer gets deep without having to find the frame format.
+/// Bytes as a list of well-formed frames of an open connection: kind, channel, length and payload,
+/// so that a fuzzer need not discover the frame format.
 ///
 /// # Panics
 /// If an invariant is broken.
@@ -99,7 +99,7 @@ fn limits() -> Limits {
     Limits { channel_max: 16, frame_max: FRAME_MAX, heartbeat_s: 60 }
 }
 
-/// An open connection whose broker answers at once, in a way that depends on what it is asked.
+/// An open connection whose broker answers at once; the answers depend on the operations.
 fn open(mut input: BytesMut, limits: Limits) {
     let capabilities = Capabilities {
         authentication_failure_close: true,
@@ -241,8 +241,8 @@ fn answer(asked: &str, turn: u32) -> Result<Answer, Exception> {
     })
 }
 
-/// What is sent are whole frames with methods that can be read, and not much more of it than
-/// there was to answer.
+/// The output consists of complete frames with valid methods, and its size is proportional to the
+/// input.
 fn check_sent(outbox: &mut Outbox, received: usize) {
     let bound = 4096 + received * 64;
     assert!(outbox.len() <= bound, "{} bytes answer {received}", outbox.len());
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Methods that do something, as payloads, with a tail of chance.
+    /// Methods with an effect, as payloads, with a random tail.
     fn payload() -> impl Strategy<Value = Vec<u8>> {
         let heads: Vec<&'static [u8]> = vec![
             &[0, 20, 0, 10, 0],

@@ -7,7 +7,7 @@ use quorate_types::Source;
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
-/// The connections of one listener that have not logged in.
+/// The connections of one listener whose clients have not logged in.
 #[derive(Clone, Debug)]
 pub(crate) struct Handshakes {
     open: Arc<Mutex<Open>>,
@@ -22,11 +22,11 @@ struct Open {
     /// Number of the next one.
     next: u64,
     all: usize,
-    /// By source, and then by number, and so by age.
+    /// Handshakes by source, and then by number, which is the order of age.
     sources: BTreeMap<Source, Ends>,
 }
 
-/// One handshake's place, given back when dropped.
+/// The place of one handshake, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     open: Arc<Mutex<Open>>,
@@ -65,7 +65,7 @@ impl Open {
         oldest.is_some_and(|(source, number)| self.end(source, number))
     }
 
-    /// False if that one has ended before.
+    /// False if that handshake has ended before.
     fn end(&mut self, source: Source, number: u64) -> bool {
         let Some(ends) = self.sources.get_mut(&source) else { return false };
         let ended = ends.remove(&number).is_some();
@@ -80,7 +80,7 @@ impl Open {
 impl Place {
     /// Resolves when the place is taken by another handshake.
     pub(crate) async fn taken(&mut self) {
-        // Nothing is ever sent.
+        // No value is ever sent.
         let _ = (&mut self.dropped).await;
     }
 }

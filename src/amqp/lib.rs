@@ -1,7 +1,7 @@
-//! AMQP 0-9-1: bytes to what a client means, and back (amqp-semantics.md, sections A to F).
+//! AMQP 0-9-1: the protocol between clients and the broker (amqp-semantics.md, sections A to F).
 //!
-//! `codec` is for clients too. `connection` and `channel` are pure machines; `socket` is the only
-//! place that reads and writes, `listener` the only one that accepts.
+//! Clients can use `codec` too. `connection` and `channel` are pure state machines; only `socket`
+//! reads and writes, and only `listener` accepts connections.
 
 pub mod codec;
 

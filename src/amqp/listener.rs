@@ -1,4 +1,4 @@
-//! Accepting clients, and letting all of them go.
+//! Accepts clients, and disconnects all of them at a stop.
 
 use crate::{
     client::{Addresses, serve_client},
@@ -18,19 +18,19 @@ use tokio::{
 /// How long a stop waits for clients to agree to their close (CONN-29).
 const STOP_MAX: Duration = Duration::from_secs(3);
 
-/// How long to wait after an accept that failed for want of descriptors or memory.
+/// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A peer without heartbeats that has vanished is noticed after a minute of silence and this many
-/// probes without an answer.
+/// The system notices that a peer without heartbeats has vanished after a minute of silence and
+/// this number of probes without an answer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
 /// Serves AMQP 0-9-1 clients on `listener`, at most `connections_max` at once, handshakes included:
-/// at the bound, clients wait in the listen queue until one ends. Once `full` is true nobody is let
-/// in any more, and who connects is refused by the system; once `shutdown` is true every connection
-/// is closed with 320 (CONN-29). Returns when they are gone, 3 s after that at the latest.
+/// at the bound, clients wait in the listen queue until one ends. Once `full` is true no client is
+/// accepted any more, and the system refuses connections. Once `shutdown` is true every connection
+/// is closed with 320 (CONN-29). Returns when all have ended, at the latest 3 s after that.
 pub async fn serve<B: Broker>(
     listener: TcpListener,
     broker: B,
@@ -85,12 +85,12 @@ pub async fn serve<B: Broker>(
     }
 }
 
-/// Resolves when the switch is turned; the sender's end turns it too.
+/// Resolves when the switch is true; the loss of the sender counts as true.
 async fn turned(switch: &mut watch::Receiver<bool>) {
     let _ = switch.wait_for(|on| *on).await;
 }
 
-/// Those of the clients that are accepted from now on.
+/// Limits the receive buffers of clients that are accepted from now on.
 fn limit_receive_buffers(listener: &TcpListener, bytes: usize) {
     if bytes == 0 {
         return;

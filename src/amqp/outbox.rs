@@ -1,5 +1,5 @@
-//! What is still to be written to a socket: small things copied into one buffer, large bodies
-//! kept as they are, all of it written in few, large, vectored writes.
+//! Bytes that wait to be written to a socket: small pieces are copied into one buffer, large bodies
+//! are kept as they are, and all are written in few, large, vectored writes.
 
 use crate::codec::{
     content::{piece_bytes_max, put_content_header},
@@ -8,23 +8,23 @@ use crate::codec::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// Pieces of a body up to this many bytes are copied; larger ones are written from where they are.
+/// Pieces of a body up to this size are copied; larger ones are written in place.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
-/// Slices handed to one write.
+/// Maximum of slices in one write.
 pub(crate) const SLICES_MAX: usize = 64;
 
-/// Smallest and largest buffer begun with.
+/// Smallest and largest initial size of a buffer.
 const BUFFER_BYTES: (usize, usize) = (512, 256 * 1024);
 
 /// Bytes waiting to be written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// In order, before `tail`.
+    /// Segments in order, before `tail`.
     segments: VecDeque<Bytes>,
     segments_bytes: usize,
     tail: BytesMut,
-    /// Capacity that the next buffer begins with: what the last one came to.
+    /// Initial capacity of the next buffer: the size of the last one.
     begin_bytes: usize,
 }
 
@@ -95,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// What to write next.
+    /// The slices to be written next.
     pub(crate) fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         if self.segments.len() < SLICES_MAX {
             self.begin_bytes = self.tail.len().clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
@@ -107,7 +107,7 @@ impl Outbox {
         self.segments.len().min(SLICES_MAX)
     }
 
-    /// The first `written` bytes have been written.
+    /// Removes the first `written` bytes, which have been written.
     pub(crate) fn advance(&mut self, mut written: usize) {
         self.segments_bytes = self.segments_bytes.saturating_sub(written);
         while written > 0 {

@@ -1,5 +1,5 @@
-//! Mechanisms of authentication: PLAIN, AMQPLAIN, and ANONYMOUS where a setting says whom it stands
-//! for (CONN-06, CONN-10 to CONN-12, Q-06).
+//! Authentication mechanisms: PLAIN, AMQPLAIN, and ANONYMOUS if a setting names its user (CONN-06,
+//! CONN-10 to CONN-12, Q-06).
 
 use bytes::Bytes;
 use quorate_types::{FieldTable, ShortString};
@@ -9,18 +9,18 @@ pub(crate) fn offered(anonymous: Option<&ShortString>) -> &'static str {
     if anonymous.is_some() { "PLAIN AMQPLAIN ANONYMOUS" } else { "PLAIN AMQPLAIN" }
 }
 
-/// What a client gave to prove who it is.
+/// The credentials that a client has sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     /// Mechanism, for the refusal's text (CONN-14).
     pub(crate) mechanism: &'static str,
     pub(crate) user: ShortString,
-    /// `None`: none is asked for.
+    /// `None`: no password is required.
     pub(crate) password: Option<Bytes>,
 }
 
 impl std::fmt::Debug for Credentials {
-    /// Without the password.
+    /// Leaves the password out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials")
             .field("mechanism", &self.mechanism)
@@ -29,7 +29,8 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Why there are no credentials. Only the log says why, not the reply to the client (CONN-10, CONN-12).
+/// Why there are no credentials. The reason is logged, but not sent to the client (CONN-10,
+/// CONN-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SaslError {
     #[error("unknown authentication mechanism")]
@@ -38,7 +39,7 @@ pub(crate) enum SaslError {
     Response,
 }
 
-/// Reads the response of start-ok; `anonymous` is whom the mechanism ANONYMOUS stands for.
+/// Decodes the response of start-ok; `anonymous` is the user of the mechanism ANONYMOUS.
 pub(crate) fn credentials(
     mechanism: &[u8],
     response: &Bytes,
@@ -47,7 +48,7 @@ pub(crate) fn credentials(
     match (mechanism, anonymous) {
         (b"PLAIN", _) => plain(response),
         (b"AMQPLAIN", _) => amqplain(response.clone()),
-        // The response may say who it is, which proves nothing.
+        // The response may contain a name, which proves nothing and is ignored.
         (b"ANONYMOUS", Some(user)) => {
             Ok(Credentials { mechanism: "ANONYMOUS", user: user.clone(), password: None })
         }

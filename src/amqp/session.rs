@@ -1,5 +1,5 @@
-//! The life of an open connection: what has come is taken, what the broker answers and delivers is
-//! written, all in turns that handle everything that is ready at once.
+//! The session of an open connection, in turns: each turn handles everything that is ready, from
+//! the client and from the broker.
 
 use crate::{
     accounts::Accounts,
@@ -30,35 +30,35 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Bytes of deliveries taken in one turn, so that reading has its turn too.
+/// Bytes of deliveries taken in one turn, so that reading is not delayed.
 const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 
-/// Bytes waiting to be written above which the socket is not read: a client that does not read
-/// its replies is not asked for more requests.
+/// Unwritten bytes above which the socket is not read: a client that does not read its replies
+/// cannot send more requests.
 const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The same while the node holds as much for clients to read as it may.
+/// The same bound while the node's memory for unread deliveries is used up.
 const OUTBOX_BYTES_PRESSED: usize = 64 * 1024;
 
-/// How long lists may be behind, ms.
+/// Longest delay of reports for lists, ms.
 const REPORT_MS: u64 = 250;
 
-/// How an open connection came to its end.
+/// How an open connection ended.
 #[derive(Debug)]
 pub(crate) enum SessionEnd {
-    /// With a word from one side.
+    /// With a close from one side.
     Ending(Ending),
     /// The socket ended without a close (CONN-32).
     Lost(io::Error),
 }
 
-/// Frames taken at once: as many as are worked off within [`TURN`], so that a client whose frames
-/// are dear does not keep a thread from others.
+/// Number of frames handled at once: as many as take [`TURN`], so that a client whose frames are
+/// expensive does not keep a thread from others.
 #[derive(Debug)]
 struct Pace {
     frames: u32,
 }
 
-/// How long one connection's frames may keep a thread before others have their turn.
+/// How long the frames of one connection may use a thread before others have their turn.
 const TURN: Duration = Duration::from_millis(2);
 const FRAMES_MAX: u32 = 4_096;
 
@@ -69,7 +69,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// What was taken at once took that long; true if others have their turn now.
+    /// Adjusts the number to the time that the last frames took; true if others have their turn
+    /// now.
     fn took(&mut self, time: Duration) -> bool {
         let slow = time > TURN;
         self.frames = match slow {
@@ -98,11 +99,11 @@ pub(crate) struct Session<'c, S, C> {
     started: Instant,
     timer: Pin<Box<Sleep>>,
     pace: Pace,
-    /// Frames have been read that the next turn takes.
+    /// The next turn handles frames that were read already.
     unfinished: bool,
-    /// The broker has too much in flight (DESIGN §6).
+    /// The broker has too many bytes in flight (DESIGN §6).
     waits_for_room: bool,
-    /// Deliveries are ready, and the node holds as many bodies for clients as it may.
+    /// Deliveries are ready, but the node's memory for them is used up.
     waits_for_budget: bool,
     deliveries_ready: bool,
     /// When the next report for the lists is due, if something has changed.
@@ -156,12 +157,12 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
                 return SessionEnd::Ending(ending.clone());
             }
             if self.socket.is_ended() && self.reads() && !self.unfinished {
-                // All that came has been taken.
+                // Everything that was received has been handled.
                 return SessionEnd::Lost(io::ErrorKind::UnexpectedEof.into());
             }
             let more = self.deliver() || self.unfinished;
             if more {
-                // Others have work too.
+                // Other tasks have work too.
                 tokio::task::yield_now().await;
             }
             self.report_held();
@@ -178,14 +179,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the socket is read.
+    /// True if the socket is read.
     fn reads(&self) -> bool {
         let pressed = self.connection.is_pressed();
         let bytes_max = if pressed { OUTBOX_BYTES_PRESSED } else { OUTBOX_BYTES_MAX };
         self.takes_frames() && self.socket.outbox.len() <= bytes_max
     }
 
-    /// Takes what has come from both sides, as much as one turn may.
+    /// Handles input from both sides, as much as one turn may.
     fn turn(&mut self) {
         self.machine.begin_turn(self.now_ms());
         if !self.events.is_empty() || !self.answers.is_empty() {
@@ -216,7 +217,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         self.machine.takes_frames() && !self.waits_for_room
     }
 
-    /// Takes what has been read, as much as the pace allows. False if some of it has to wait.
+    /// Handles frames that were read, as many as the pace allows. False if some have to wait.
     fn frames(&mut self) -> bool {
         let mut left = self.pace.frames;
         while self.takes_frames() {
@@ -237,7 +238,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         false
     }
 
-    /// Large contents are taken only where there is room for all of them.
+    /// Large contents are read only if there is room for all of them.
     fn take_room(&mut self) {
         let Some(bytes) = self.machine.announced_bytes() else { return };
         let is_first = self.machine.large_contents() <= 1;
@@ -246,19 +247,20 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Reports to the node what is held until the next turn.
+    /// Reports to the node the memory that is held until the next turn.
     fn report_held(&mut self) {
         self.machine.end_turn();
         let held = self.machine.unfinished();
-        // What waits while the socket is not read is not its client's fault.
+        // Input that waits because the broker does not read the socket does not count for its
+        // client.
         let partial_bytes = if self.takes_frames() { self.socket.input.len() } else { 0 };
         let input_bytes = (self.socket.input.capacity(), partial_bytes);
         self.accounts.report(self.connection, self.now_ms(), held, input_bytes);
         self.socket.limit_reads(self.accounts.read_bytes_max());
     }
 
-    /// Gives the broker what channels want: publishes first, then settles, so that a message is
-    /// not settled before what was made of it is published, then the rest.
+    /// Passes the channels' requests to the broker: publishes first, then settlements, so that a
+    /// message is not settled before messages made from it are published, then the rest.
     fn settle_down(&mut self) {
         loop {
             let publishes = self.machine.take_publishes();
@@ -276,7 +278,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
             if !settles.is_empty() {
                 self.connection.settle(settles);
             }
-            // Before actions: an answer sets frames free that bring further publishes.
+            // Before actions, since an answer lets further frames continue, which may contain
+            // publishes.
             self.machine.published(outcomes, &mut self.socket.outbox);
             for action in actions {
                 self.act(action);
@@ -286,7 +289,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
 
     fn act(&mut self, action: Action) {
         match action {
-            // Before open-ok is written: lists lag behind no answer.
+            // Before open-ok is written, so that lists contain the channel when the client reads
+            // it.
             Action::OpenChannel(channel) => {
                 let answer = self.connection.open_channel(channel).map(|()| Answer::Done);
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
@@ -310,7 +314,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Bytes of deliveries and answers that the client has yet to take.
+    /// Bytes of deliveries and answers that the client has not read.
     fn output_bytes(&self) -> usize {
         self.socket.outbox.len() + self.machine.early_bytes()
     }
@@ -333,7 +337,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         if self.deliveries_ready {
             self.report_soon();
             self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
-            // Before others check for room.
+            // Before other connections check for room.
             self.connection.report_given(self.output_bytes());
             self.settle_down();
         }
@@ -368,7 +372,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
                 moved?;
                 ready = true;
             }
-            // Before operations go on: gets wait for what has been written.
+            // Before operations continue, since gets wait until earlier ones are written.
             connection.report_unwritten(socket.outbox.len() + machine.early_bytes());
             ready |= told.as_mut().poll(cx).is_ready();
             if *waits_for_room && room.as_mut().poll(cx).is_ready() {
@@ -415,8 +419,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Why the client is lost: it has been silent for too long (HB-02), or takes nothing of what it
-    /// is sent.
+    /// Why the client is disconnected: it was silent for too long (HB-02), or does not read.
     fn check_timers(&mut self) -> Result<(), &'static str> {
         let now_ms = self.now_ms();
         if self.report_at_ms.is_some_and(|at| now_ms >= at) {
@@ -443,7 +446,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         if due.lost { Err("missed heartbeats from client") } else { Ok(()) }
     }
 
-    /// Something that lists show may have changed.
+    /// The state that lists show may have changed.
     fn report_soon(&mut self) {
         if self.report_at_ms.is_none() {
             self.report_at_ms = Some(self.now_ms() + REPORT_MS);
@@ -469,8 +472,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
 mod tests {
     use super::*;
 
-    /// Dear frames soon keep a thread no longer than a turn each, and cheap ones soon come in
-    /// large numbers again.
+    /// After expensive frames the number falls, so that they use a thread for little more than a
+    /// turn; after cheap frames it rises again.
     #[test]
     fn the_pace_follows_what_frames_cost() {
         let (frame, turns) = (Duration::from_millis(1), 32);

@@ -1,5 +1,5 @@
-//! The only tokio I/O of this floor: one socket, what has been read of it, what waits to be
-//! written to it.
+//! The only tokio I/O of this crate: one socket, its read buffer, and the bytes that wait to be
+//! written.
 
 use crate::outbox::{Outbox, SLICES_MAX};
 use bytes::BytesMut;
@@ -12,14 +12,14 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-/// Smallest room for one read, bytes. It grows while reads fill it, up to what
-/// [`Socket::limit_reads`] has set.
+/// Smallest room for one read, bytes. It grows while reads fill it, up to the limit of
+/// [`Socket::limit_reads`].
 const READ_BYTES_MIN: usize = 4 * 1024;
 
-/// Largest room for one read before anything is known of the client.
+/// Largest room for one read before the client has logged in.
 const READ_BYTES_STRANGER: usize = 16 * 1024;
 
-/// A socket and its buffers. While nothing comes and nothing waits, both are empty and hold no
+/// A socket and its buffers. While the connection is idle both buffers are empty and hold no
 /// memory.
 #[derive(Debug)]
 pub(crate) struct Socket<S> {
@@ -28,7 +28,7 @@ pub(crate) struct Socket<S> {
     pub(crate) outbox: Outbox,
     read_bytes: usize,
     read_bytes_max: usize,
-    /// Size of the buffer that `input` is the rest of.
+    /// Size of the buffer whose unread rest is `input`.
     buffer_bytes: usize,
     received: u64,
     written: u64,
@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.written
     }
 
-    /// What lists show of it.
+    /// The socket's state for lists.
     pub(crate) fn report(&self) -> SocketReport {
         SocketReport {
             received_bytes: self.received,
@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.ended
     }
 
-    /// Writes what waits, and reads once if `read`. Ready when something has moved.
+    /// Writes waiting bytes, and reads once if `read`. Ready when bytes were read or written.
     pub(crate) fn poll_move(&mut self, read: bool, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut moved = false;
         while !self.outbox.is_empty() {
@@ -149,13 +149,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// From now on about this many bytes are read at once, at most.
+    /// From now on a read takes about this number of bytes, at most.
     pub(crate) fn limit_reads(&mut self, bytes_max: usize) {
         self.read_bytes_max = bytes_max;
         self.read_bytes = self.read_bytes.min(bytes_max);
     }
 
-    /// Part of a frame is waited for: it does not keep a large buffer.
+    /// The rest of a frame is awaited: shrinks a large buffer.
     pub(crate) fn trim(&mut self) {
         if self.buffer_bytes > 4 * (self.input.len() + READ_BYTES_MIN) {
             self.input = BytesMut::from(self.input.as_ref());

@@ -42,7 +42,7 @@ use std::{
 
 const FRAME_MAX: u32 = 8192;
 
-/// An open connection with a broker made of the script.
+/// An open connection with a broker that follows the script.
 struct Play {
     machine: Machine,
     outbox: Outbox,
@@ -119,7 +119,7 @@ impl Play {
         }
     }
 
-    /// As the session does it.
+    /// The same as in the session.
     fn settle_down(&mut self) {
         loop {
             let publishes = self.machine.take_publishes();
@@ -151,10 +151,10 @@ impl Play {
         }
     }
 
-    /// As the broker does it.
+    /// The same as in the broker.
     fn act(&mut self, action: Action) {
         let text = match action {
-            // Its open-ok says it.
+            // The open-ok shows it.
             Action::OpenChannel(channel) => {
                 return self.machine.answer(channel, Ok(Answer::Done), &mut self.outbox);
             }
@@ -185,7 +185,7 @@ impl Play {
         self.say(&text);
     }
 
-    /// Takes what the client is sent.
+    /// Takes the frames that were sent to the client.
     fn sent(&mut self) {
         let mut sent: BytesMut = self.outbox.take_all();
         while let Some(frame) = frame::take(&mut sent, FRAME_MAX).unwrap() {
@@ -268,7 +268,7 @@ fn play(file: &Path) {
 
 #[test]
 fn transcripts() {
-    // Asked for at run time: a target folder may be shared by several checkouts.
+    // Read at run time, since several checkouts may share a target folder.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     let folder = Path::new(&package).join("tests/transcripts");
     let mut files: Vec<_> =

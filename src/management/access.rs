@@ -1,5 +1,5 @@
-//! The access service: what `quorate ctl` sees and changes of virtual hosts, users, permissions and
-//! limits (CTL-04 to CTL-07, CTL-11).
+//! The access service: `quorate ctl` reads and changes virtual hosts, users, permissions and limits
+//! through it (CTL-04 to CTL-07, CTL-11).
 
 use crate::admin::{Batches, batches, check};
 use crate::peers::Peers;
@@ -14,7 +14,7 @@ use quorate_catalog::{
 use quorate_types::{NodeId, QueueType, SessionId, ShortString, StartNumber};
 use tonic::{Request, Response, Status};
 
-/// Answers for one node; a change is the cluster's.
+/// The service of one node; a change applies to the whole cluster.
 #[derive(Clone, Debug)]
 pub struct AccessService<S> {
     source: S,
@@ -49,7 +49,7 @@ fn queue_type(name: &str) -> Result<Option<QueueType>, Status> {
 
 fn password(password: Option<wire::Password>) -> Result<PasswordHash, Status> {
     Ok(match password.and_then(|password| password.given) {
-        // Nobody could log in with it.
+        // With an empty password nobody could log in.
         Some(wire::password::Given::Plain(plain)) if plain.len() > PASSWORD_BYTES_MAX => {
             let text = format!("a password has at most {PASSWORD_BYTES_MAX} bytes");
             return Err(Status::invalid_argument(text));
@@ -88,7 +88,7 @@ fn update(update: wire::UpdateVhost) -> Result<VhostUpdate, Status> {
     })
 }
 
-/// What is asked for, in the catalog's words.
+/// The requested change, as a command of the catalog.
 fn command(change: Change) -> Result<AccessCommand, Status> {
     use AccessCommand as C;
     Ok(match change {
@@ -332,7 +332,7 @@ impl<S: Source> Access for AccessService<S> {
         if request.scope == i32::from(wire::Scope::Local) {
             return Ok(Response::new(wire::CloseReply { closed }));
         }
-        // One after the other, so that a limit is kept.
+        // One node after the other, so that the limit is kept.
         for member in &self.source.cluster().members {
             if closed >= most {
                 break;

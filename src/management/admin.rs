@@ -1,4 +1,4 @@
-//! The admin service: what `quorate ctl` asks.
+//! The admin service, which `quorate ctl` calls.
 
 use crate::convert;
 use crate::facts::{NodeFacts, ProcessFacts};
@@ -16,12 +16,12 @@ use tonic::{Request, Response, Status};
 
 /// Entries of a list in one message, so that it stays far below the 4 MiB that gRPC takes.
 const BATCH: usize = 256;
-/// How often a start that is awaited is looked at.
+/// How often an awaited start is checked.
 const AWAIT_STEP: Duration = Duration::from_millis(50);
-/// Longest wait for a start, whatever the caller asks.
+/// Longest wait for a start, even if the caller asks for more.
 const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
 
-/// Answers for one node, and, asking the others, for the cluster.
+/// The service of one node; for requests about the cluster it asks the other nodes.
 #[derive(Clone, Debug)]
 pub struct AdminService<S> {
     source: S,
@@ -111,7 +111,8 @@ impl<S: Source> AdminService<S> {
         (own.into_iter().chain(others).collect(), silent)
     }
 
-    /// Of all queues that have a single active consumer, by the nodes that lead them.
+    /// The consumers of all queues with a single active consumer, from the nodes that lead these
+    /// queues.
     async fn turns(&self, vhost: &VhostName) -> Vec<wire::Turn> {
         let own = self.source.single_active(vhost).iter().map(convert::turn).collect();
         let question = |mut peer: Peer| {

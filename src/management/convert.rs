@@ -221,7 +221,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Why a node is not ready, in words; empty when it is.
+/// Why a node is not ready, as text; empty if it is ready.
 pub(crate) fn not_ready(readiness: &Readiness) -> String {
     let mut reasons = Vec::new();
     if !readiness.serving {
@@ -282,7 +282,7 @@ pub(crate) fn node_status(
     }
 }
 
-/// What a refused operation looks like to the caller; the message is RabbitMQ's explanation.
+/// A refused operation as a gRPC status; the message is RabbitMQ's explanation.
 pub(crate) fn refusal(exception: &Exception) -> Status {
     let text = exception.explanation.clone();
     match exception.code {

@@ -1,11 +1,11 @@
-//! What a node is apart from its broker: name, versions, listeners, and its process as the kernel
-//! sees it.
+//! Facts about a node apart from its broker: name, versions, listeners, and its process as the
+//! kernel reports it.
 
 use quorate_types::NodeId;
 use std::fs;
 use std::time::Instant;
 
-/// How nodes are named in lists where RabbitMQ has Erlang node names.
+/// How nodes are named in lists where RabbitMQ uses Erlang node names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// As `rabbitID@HOST`.
@@ -36,24 +36,24 @@ pub struct ListenerFacts {
     pub port: u16,
     /// RabbitMQ's name of the protocol: `amqp`, `clustering`, `http`.
     pub protocol: &'static str,
-    /// What it is for, in words.
+    /// Its purpose, as text.
     pub purpose: &'static str,
 }
 
-/// What stays the same while the process runs.
+/// Facts that stay the same while the process runs.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     /// Id of the node.
     pub id: NodeId,
-    /// Its own name.
+    /// Name of this node.
     pub name: String,
-    /// How other nodes are named as long as they have not said.
+    /// How other nodes are named until they have sent their names.
     pub naming: Naming,
     /// Product shown to clients.
     pub product: String,
     /// Version shown to clients.
     pub product_version: String,
-    /// The true version.
+    /// Version of Quorate.
     pub version: String,
     /// Path of the data directory.
     pub data_dir: String,
@@ -65,7 +65,7 @@ pub struct NodeFacts {
     pub started: Instant,
 }
 
-/// The process now.
+/// Present facts about the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessFacts {
     pub(crate) resident_bytes: u64,
@@ -75,7 +75,7 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
-    /// Reads `/proc`; what cannot be read is 0.
+    /// Reads `/proc`; values that cannot be read are 0.
     pub(crate) fn read() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Health and metrics over HTTP.
 //!
-//! Counting what 100,000 queues hold takes long, and anybody may ask for `/metrics`. So a page is
-//! served for 20 times as long as it took to write, at most 1 s.
+//! Counting the contents of 100,000 queues takes long, and anybody may request `/metrics`. So a
+//! page is reused for 20 times as long as it took to write, at most 1 s.
 
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
@@ -28,19 +28,19 @@ use tokio::time::{sleep, timeout};
 
 /// Connections at once. At the bound, further clients wait in the listen queue.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send a request's head, the wait for it included.
+/// Time limit for a client to send the head of a request, including the wait for it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// A connection that is kept alive is closed after so long, with its answer.
+/// A kept-alive connection is closed after this time, with its answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
-/// How long the last answer of such a connection may take to be read.
+/// Time limit for reading the last answer of such a connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a stop waits for the requests under way.
+/// How long a stop waits for requests in progress.
 const STOP_MAX: Duration = Duration::from_secs(3);
-/// How long to wait after an accept that failed for want of descriptors or memory.
+/// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How old the numbers shown may be at most.
+/// Maximum age of the numbers shown.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
-/// The reciprocal of the part of a core's time that numbers may take.
+/// The reciprocal of the share of a core's time that the numbers may use.
 const PAGE_TIME_PART: u32 = 20;
 
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ struct Shown<S> {
     page: Arc<Mutex<Page>>,
 }
 
-/// `/metrics` as it was written last. To count what 100,000 queues hold takes a while, and anybody
-/// may ask; a page that was cheap is soon written again.
+/// The last page of `/metrics`. Counting the contents of 100,000 queues takes a while, and anybody
+/// may request it; a cheap page is soon written again.
 #[derive(Debug, Default)]
 struct Page {
     text: Bytes,
@@ -80,7 +80,7 @@ pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>) -> Router {
         .with_state(Shown { source, facts, page: Arc::default() })
 }
 
-/// Serves `router` until `stop` resolves, then lets the requests under way end.
+/// Serves `router` until `stop` resolves, then lets requests in progress complete.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     serve_within(HEAD_TIME_MAX, listener, router, stop).await;
 }
@@ -111,7 +111,7 @@ async fn serve_within(
     }
     drop(listener);
     closing.send_replace(true);
-    // Who does not read its answer by then is not waited for.
+    // A client that has not read its answer by then is not awaited.
     let _ = timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
 }
 
@@ -126,7 +126,7 @@ async fn connection(
     let service = TowerToHyperService::new(router);
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
     let closing = async {
-        // The sender's end is a stop too.
+        // The loss of the sender means a stop too.
         let _ = closed.wait_for(|closed| *closed).await;
     };
     let ended = tokio::select! {
@@ -135,7 +135,7 @@ async fn connection(
             served.as_mut().graceful_shutdown();
             Ok(served.await)
         }
-        // Who does not read would have its place for ever.
+        // A client that does not read would otherwise keep its place for ever.
         () = sleep(CONNECTION_TIME_MAX) => {
             served.as_mut().graceful_shutdown();
             timeout(ANSWER_TIME_MAX, served).await
@@ -146,7 +146,7 @@ async fn connection(
     }
 }
 
-/// The process answers at all.
+/// Answers as long as the process runs.
 async fn live() -> &'static str {
     "ok\n"
 }
@@ -193,7 +193,7 @@ mod tests {
         String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()).into_owned()
     }
 
-    /// As many idle connections as there may be keep nobody out for long.
+    /// Idle connections up to the bound do not keep others out for long.
     #[tokio::test]
     async fn clients_that_ask_for_nothing_are_let_go() {
         let address = serving().await;
@@ -204,7 +204,7 @@ mod tests {
         let mut late = TcpStream::connect(address).await.unwrap();
         let answered = timeout(HEAD_TIME * 10, answer(&mut late)).await.unwrap();
         assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
-        // After an answer too.
+        // The same after an answer.
         let mut bytes = Vec::new();
         timeout(HEAD_TIME * 10, late.read_to_end(&mut bytes)).await.unwrap().unwrap();
         for mut stream in idle {
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// What takes long is written once for all who ask within a second.
+    /// An expensive page is written once for all requests within a second.
     #[test]
     fn a_dear_page_is_shared() {
         let (mut page, mut written) = (Page::default(), 0);

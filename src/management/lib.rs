@@ -1,5 +1,5 @@
-//! What operators see of a node: health and metrics over HTTP, and the admin service that
-//! `quorate ctl` talks to, which asks the other nodes where an answer needs them.
+//! Interfaces for operators of a node: health and metrics over HTTP, and the admin service for
+//! `quorate ctl`, which asks the other nodes if an answer needs them.
 
 mod access;
 mod admin;
@@ -28,7 +28,7 @@ pub mod wire {
     /// Version that callers name in every request.
     pub const VERSION: u32 = 1;
 
-    /// What every request of this program begins with.
+    /// The caller field of every request of this program.
     #[must_use]
     pub fn caller() -> Option<Caller> {
         Some(Caller { version: VERSION })

@@ -1,4 +1,4 @@
-//! One list out of the lists of several nodes. Pure.
+//! Merges the lists of several nodes into one. Pure.
 
 use crate::wire;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::
             None => {
                 merged.insert(key(queue.id), queue);
             }
-            // Two nodes may both believe to lead, for a moment; the one that the other names
-            // is not known, so the first answer stays.
+            // For a moment two nodes may both take themselves for the leader. Which one leads is
+            // not known here, so the first answer stays.
             Some(known) if known.counts.is_none() && queue.counts.is_some() => *known = queue,
             Some(known) if known.leader == 0 && known.counts.is_none() => {
                 known.leader = queue.leader;
@@ -50,7 +50,7 @@ pub(crate) fn bindings(
     bindings
 }
 
-/// Which consumers are served, in RabbitMQ's words: of a queue that has a single active one the
+/// Which consumers are served, in RabbitMQ's words: of a queue with a single active consumer the
 /// others wait.
 pub(crate) fn note_turns(consumers: &mut [wire::Consumer], turns: Vec<wire::Turn>) {
     let key = |id: wire::ConsumerId| (id.node, id.start, id.number);

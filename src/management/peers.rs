@@ -1,4 +1,4 @@
-//! Asking the other nodes of the cluster for their part of a list.
+//! Requests to the other nodes of the cluster for their parts of a list.
 
 use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
 use futures::future::join_all;
@@ -32,7 +32,7 @@ pub struct Peers {
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
 }
 
-/// What all nodes said, and which of them said nothing in time.
+/// The answers of all nodes, and the nodes that did not answer in time.
 #[derive(Debug)]
 pub(crate) struct Answers<T> {
     pub(crate) answers: Vec<T>,
@@ -61,7 +61,7 @@ impl Peers {
             let running = member.running;
             async move {
                 let answer = match question {
-                    // Not worth the wait for a connection that fails.
+                    // A connection attempt would fail, so it is not made.
                     _ if !running => None,
                     None => None,
                     Some(question) => tokio::time::timeout(ANSWER_TIMEOUT, question).await.ok(),

@@ -1,5 +1,5 @@
-//! The service of policies, runtime parameters and definitions: what operators write is parsed and validated
-//! here, at the edge (POL-20 to POL-25), and proposed typed.
+//! The service of policies, runtime parameters and definitions: the texts of operators are parsed
+//! and validated here (POL-20 to POL-25), and proposed as typed commands.
 
 use crate::admin::{check, vhost};
 use crate::convert::refusal;
@@ -14,7 +14,7 @@ use quorate_types::ShortString;
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Answers for the whole cluster: every node can change the catalog.
+/// The service of policies: every node can change the catalog.
 #[derive(Clone, Debug)]
 pub struct PolicyService {
     broker: Broker,
@@ -23,7 +23,7 @@ pub struct PolicyService {
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes of definitions that are taken: some hundred thousand objects.
+/// Maximum of bytes of imported definitions: some hundred thousand objects.
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
 type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;

@@ -1,34 +1,34 @@
-//! What the log says of whether a node serves clients: a line when it begins to, one when it waits
-//! or has lost what it needs (a majority, in most cases), and one when it serves them again.
+//! Logs whether a node serves clients: one line when it begins to, one when it waits or has lost
+//! what it needs (in most cases a majority), and one when it serves them again.
 
 use crate::{Source, convert::not_ready};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the node is looked at.
+/// How often the node's readiness is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Until then an election may be under way, which is nothing to report.
+/// Until this time an election may be in progress, which is not logged.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What there is to say.
+/// A change that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
-    /// Clients are served, for the first time.
+    /// The node serves clients, for the first time.
     Ready,
-    /// They have not been served yet.
+    /// The node does not serve clients yet.
     Waits,
-    /// They are served no more.
+    /// The node does not serve clients any more.
     Lost,
-    /// They are served again.
+    /// The node serves clients again.
     Back,
 }
 
-/// What has been said.
+/// The state that was logged last.
 #[derive(Debug, Default)]
 struct Reported {
     was_ready: bool,
     not_ready_since: Option<Instant>,
-    /// That it is not ready.
+    /// True if it was logged that the node is not ready.
     said: bool,
 }
 
@@ -50,7 +50,7 @@ impl Reported {
     }
 }
 
-/// Nodes that this one does not reach, in words.
+/// Nodes that this one cannot reach, as text.
 fn unreached(source: &impl Source) -> String {
     let members = source.cluster().members.into_iter();
     let away = members.filter(|member| !member.running).map(|member| member.id.to_string());
@@ -58,7 +58,7 @@ fn unreached(source: &impl Source) -> String {
     if away.is_empty() { "none".to_owned() } else { away.join(", ") }
 }
 
-/// Says in the log whether the node serves clients, for ever.
+/// Logs whether the node serves clients, until it is aborted.
 pub async fn log_readiness(source: impl Source) {
     let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,5 +1,5 @@
-//! Where the views come from: the broker, behind a trait so that what shows them can be tested
-//! without one.
+//! The source of the views: the broker, behind a trait so that the services can be tested without
+//! one.
 
 use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
@@ -26,7 +26,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn channels(&self) -> Vec<ChannelView>;
     /// Consumers of this node's clients.
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
-    /// Consumers of queues led by this node that have a single active one, and whether each is it.
+    /// Consumers of the queues with a single active consumer that this node leads; true for the
+    /// active one.
     fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
     /// Members of the cluster and their states.
     fn cluster(&self) -> ClusterView;
@@ -36,9 +37,9 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn audit(&self) -> Vec<GroupAudit>;
     /// Counters and times.
     fn metrics(&self) -> MetricsView;
-    /// Whether clients can be served.
+    /// Readiness of the node for clients.
     fn readiness(&self) -> Readiness;
-    /// Deletes a queue; answers the ready messages that went with it.
+    /// Deletes a queue; returns the number of ready messages that were removed with it.
     ///
     /// # Errors
     /// 404, 406, 541.
@@ -48,7 +49,7 @@ pub trait Source: Clone + Send + Sync + 'static {
         if_unused: bool,
         if_empty: bool,
     ) -> impl Future<Output = Result<u64, Exception>> + Send;
-    /// Removes a queue's ready messages; answers how many.
+    /// Removes a queue's ready messages; returns their number.
     ///
     /// # Errors
     /// 404, 541.
@@ -56,10 +57,10 @@ pub trait Source: Clone + Send + Sync + 'static {
         &self,
         queue: &ResourceName,
     ) -> impl Future<Output = Result<u64, Exception>> + Send;
-    /// Changes who may do what.
+    /// Changes users, virtual hosts, permissions or limits.
     ///
     /// # Errors
-    /// Why it was not obeyed.
+    /// Why the change was refused.
     fn change_access(
         &self,
         command: AccessCommand,
@@ -72,13 +73,13 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn permissions(&self) -> Vec<PermissionRecord>;
     /// All topic permissions.
     fn topic_permissions(&self) -> Vec<TopicPermissionRecord>;
-    /// True if that is the user's password.
+    /// True if the password is the user's.
     fn is_password(&self, user: &ShortString, password: &[u8]) -> bool;
-    /// Closes connections of this node's clients; how many.
+    /// Closes connections of this node's clients; returns their number.
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize;
-    /// Sets where the memory alarm begins.
+    /// Sets the threshold of the memory alarm.
     fn set_memory_high_watermark(&self, amount: Amount);
-    /// Sets where the disk alarm begins.
+    /// Sets the threshold of the disk alarm.
     fn set_disk_free_limit(&self, amount: Amount);
 }
 

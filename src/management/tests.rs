@@ -1,4 +1,4 @@
-//! The HTTP pages over real sockets, with made-up views behind them.
+//! The HTTP pages over real sockets, with simulated views behind them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// A node of which only the readiness matters.
+/// A node with only a readiness.
 #[derive(Clone, Default)]
 struct Quiet(Arc<Mutex<Readiness>>);
 

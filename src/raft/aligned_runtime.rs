@@ -1,11 +1,11 @@
-//! Tokio as openraft uses it, but for its clock ticks, which come together; and what else comes at
-//! intervals, at the same moments.
+//! An openraft runtime on Tokio whose timers fire at common moments; and intervals that tick at the
+//! same moments.
 //!
 //! openraft wakes each group 40 times a second at a moment of its own, and sends each group's
-//! heartbeats at a moment of its own. With 10,000 queues, 13 groups on three nodes spent 0.125 of a
-//! core on this. Now the groups of a node tick together, twice a heartbeat, which is what elections
-//! need, and their heartbeats are sent together (`heartbeats`). Lease renewals are confirmed with
-//! the heartbeats (`read`). This takes 0.05 of a core.
+//! heartbeats at a moment of its own. With 10,000 queues, 13 groups on three nodes used 0.125 of a
+//! core for this. Now the groups of a node tick together, twice a heartbeat, which is what
+//! elections need, and their heartbeats are sent together (`heartbeats`). Lease renewals are
+//! confirmed with the heartbeats (`read`). This uses 0.05 of a core.
 
 use crate::openraft_rng::OpenraftRng;
 use openraft::{AsyncRuntime, Instant, OptionalSend};
@@ -17,21 +17,21 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval_at},
 };
 
-/// The ticks of the runtimes that groups have been started on. A process has one; a simulation has
-/// one a node, each with a clock of its own.
+/// The ticks of the runtimes on which groups were started. A process has one; a simulation has one
+/// for each node, each with its own clock.
 static TICKS: RwLock<Vec<(Id, Ticks)>> = RwLock::new(Vec::new());
 
 /// The moments at which a node's groups tick.
 #[derive(Clone, Copy)]
 struct Ticks {
-    /// What they are multiples from.
+    /// Ticks are multiples of the period from this moment on.
     origin: TokioInstant,
     period: Duration,
 }
 
 impl Ticks {
-    /// Those of the runtime that asks; of one without groups, as AMQP clients have, those of the
-    /// process. `None` before any groups are started.
+    /// The ticks of the calling runtime; if it has no groups, like that of the AMQP clients, those
+    /// of the process. `None` before any groups are started.
     fn here() -> Option<Self> {
         let id = Handle::current().id();
         let ticks = TICKS.read();
@@ -50,13 +50,13 @@ impl Ticks {
     }
 }
 
-/// Deadlines nearer than this are left as they are: those are no ticks, but openraft's gathering of
-/// what the log writer reports.
+/// Deadlines nearer than this are not aligned: they are not ticks, but openraft's batching of the
+/// log writer's reports.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// openraft wakes each group five times a heartbeat, each at its own moment. A node has many groups,
-/// and a processor that has to be woken costs more than all that a tick does: so all groups tick at
-/// the same moments, and no more often than elections need.
+/// A runtime with common ticks. openraft wakes each group five times a heartbeat, each at its own
+/// moment. A node has many groups, and waking a processor costs more than the work of a tick. So
+/// all groups tick at the same moments, and no more often than elections need.
 #[derive(Debug)]
 pub(crate) struct AlignedRuntime(TokioRuntime);
 
@@ -70,8 +70,8 @@ pub(crate) fn tick_every(period: Duration) {
     }
 }
 
-/// Comes at multiples of `period`, counted from one origin, so that intervals of which one divides
-/// the other come together.
+/// An interval that ticks at multiples of `period`, counted from one origin, so that intervals of
+/// which one divides the other tick together.
 pub(crate) fn every(period: Duration) -> Interval {
     let now = TokioInstant::now();
     let soon = now + 2 * NEAR;

@@ -1,4 +1,4 @@
-//! Streams of appends from leaders, each to its group's Raft in order, pipelined.
+//! Streams of appends from leaders, each passed to its group's Raft in order, pipelined.
 
 use crate::{
     codec::{AppendRequest, decode_append, encode_append_answer},
@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 pub(crate) struct AppendSessions(Mutex<BTreeMap<(NodeId, GroupId), Session>>);
 
 struct Session {
-    /// Stream of the links that it comes over.
+    /// The stream of the links that carries it.
     over: u64,
-    /// The leader's number of it.
+    /// The leader's number of this stream.
     number: u64,
     appends: mpsc::Sender<Append>,
 }
@@ -38,8 +38,8 @@ impl AppendSessions {
         self.0.lock().clear();
     }
 
-    /// Takes the next append. Refused, by a dropped responder: one of a stream that has ended, and
-    /// one beyond the bound, which a leader never exceeds.
+    /// Handles the next append. It is refused, by dropping the responder, if its stream has ended,
+    /// or if it exceeds the bound, which a leader never does.
     pub(crate) fn append(
         &self,
         member: &Arc<Group>,
@@ -59,7 +59,7 @@ impl AppendSessions {
         let mut sessions = self.0.lock();
         let key = (origin.peer.node, member.id());
         let present = sessions.get(&key);
-        // A late message of a connection that has been replaced.
+        // A late message of a connection that was replaced.
         if present.is_some_and(|session| session.over > origin.stream) {
             return;
         }
@@ -72,14 +72,14 @@ impl AppendSessions {
             sessions.insert(key, session);
         }
         if let Some(session) = sessions.get(&key) {
-            // Full or ended: the responder is dropped, and with it refuses.
+            // If the channel is full or closed, the responder is dropped, which refuses the append.
             let _ = session.appends.try_send(Append { request, responder });
         }
     }
 }
 
-/// Feeds one stream of appends to the group's Raft and answers in order, until the first that is
-/// not a success.
+/// Passes one stream of appends to the group's Raft and answers in order, until the first answer
+/// that is not a success.
 async fn run(member: Arc<Group>, appends: mpsc::Receiver<Append>) {
     let (waiting, mut waits) = mpsc::channel::<Responder>(2 * APPENDS_MAX);
     let requests = stream::unfold((appends, waiting), |(mut appends, waiting)| async move {

@@ -1,4 +1,4 @@
-//! The machine of the catalog group: `quorate_catalog::Catalog`, which every node routes from.
+//! The machine of the catalog group: `quorate_catalog::Catalog`, by which every node routes.
 
 use crate::{
     machine::{GroupMachine, MachineError},
@@ -17,10 +17,10 @@ use quorate_storage::{
 use quorate_types::CatalogIndex;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// What a changed record takes in a checkpoint, bytes, about.
+/// Approximate size of a changed record in a checkpoint, bytes.
 const RECORD_BYTES: usize = 256;
 
-/// The catalog. The copy is shared with those who route from it.
+/// The catalog. Routing shares this copy.
 pub(crate) struct CatalogReplica {
     catalog: Arc<RwLock<Catalog>>,
     sink: Arc<dyn CatalogSink>,
@@ -29,7 +29,7 @@ pub(crate) struct CatalogReplica {
 }
 
 impl CatalogReplica {
-    /// Applies to `catalog`, which others read.
+    /// A replica that applies to `catalog`, which others read.
     pub(crate) fn new(catalog: Arc<RwLock<Catalog>>, sink: Arc<dyn CatalogSink>) -> Self {
         Self { catalog, sink, output: CatalogOutput::default(), dirty: BTreeSet::new() }
     }

@@ -1,4 +1,4 @@
-//! Nodes that are about to stop: they say so, and nobody waits for them to take a leadership.
+//! Nodes that are about to stop: they announce it, and no node waits for them to take a leadership.
 
 use crate::service::Service;
 use bytes::Bytes;
@@ -12,11 +12,11 @@ use tokio::time::Instant;
 /// How often a node that hands over checks whether another node is left to take over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A node that is not linked, and not known dead, is waited for no longer: it may only be between
-/// two connections.
+/// Longest wait for a node that is not linked and not known to be dead: it may only be
+/// reconnecting.
 const UNLINKED_MAX: Duration = Duration::from_millis(200);
 
-/// Processes that have said that they are about to stop.
+/// Processes that have announced their stop.
 #[derive(Debug)]
 pub(crate) struct Departures {
     leaving: Mutex<BTreeMap<NodeId, BootNumber>>,
@@ -30,8 +30,8 @@ impl Default for Departures {
     }
 }
 
-/// Informs a node that this one is about to stop. It may be lost with the connection: the next one
-/// brings it again.
+/// Informs a node that this one is about to stop. The notice may be lost with the connection; the
+/// next connection repeats it.
 pub(crate) fn notify(links: &Links, node: NodeId) {
     let number = Service::Leaving.number();
     let _ = links.notify(node, Lane::Control, number, GroupId::CATALOG, Bytes::new());
@@ -66,7 +66,7 @@ impl Departures {
         }
     }
 
-    /// What may be hoped for of a node.
+    /// Whether a node may take a leadership over.
     fn hope(&self, links: &Links, node: NodeId) -> Hope {
         if self.leaves(node) || links.has_no_process(node) {
             Hope::None
@@ -77,8 +77,8 @@ impl Departures {
         }
     }
 
-    /// Resolves as soon as none of the nodes is left that could take a leadership over: all of
-    /// them are dead, about to stop, or not linked.
+    /// Resolves as soon as no node is left that could take a leadership over: all of them are dead,
+    /// about to stop, or not linked.
     pub(crate) async fn wait_for_all(&self, links: &Links, nodes: &[NodeId]) {
         let mut unlinked: Option<Instant> = None;
         loop {
@@ -100,11 +100,11 @@ impl Departures {
 /// Whether a node may take a leadership over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hope {
-    /// It will not: no process of it is known to live, or it is about to stop too.
+    /// It will not: it has no process known to live, or is about to stop too.
     None,
-    /// Perhaps, once it is linked again.
+    /// Perhaps, after it has been linked again.
     Unlinked,
-    /// As soon as it is ready.
+    /// Yes, as soon as it is ready.
     Linked,
 }
 

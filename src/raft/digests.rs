@@ -1,5 +1,5 @@
-//! State digests at fixed indexes, so that replicas that go on applying can be compared at one
-//! index that all of them have passed (`quorate ctl audit`).
+//! State digests at fixed indexes, so that replicas under load can be compared at one index that
+//! all of them have passed (`quorate ctl audit`).
 //!
 //! Under load, replicas are hardly ever at the same index. So each replica keeps its digests at the
 //! multiples of 16 and of 1,024, 64 of each. `ctl audit` compares at the highest index that all
@@ -22,7 +22,8 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// The entry at `index` has been applied; `digest` is asked for only if it is to be kept.
+    /// Records that the entry at `index` was applied; `digest` is called only if its result is
+    /// kept.
     pub(crate) fn applied(&mut self, index: LogIndex, digest: impl Fn() -> u64) {
         for (step, kept) in STEPS.iter().zip(&mut self.by_step) {
             if index.0.is_multiple_of(*step) {
@@ -34,12 +35,12 @@ impl Digests {
         }
     }
 
-    /// Another state has taken the place of this one: the kept digests do not describe it.
+    /// The state was replaced: the kept digests do not describe the new one.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What is kept, in any order; an index may be there twice.
+    /// The kept digests, in any order; an index may occur twice.
     pub(crate) fn all(&self) -> impl Iterator<Item = (LogIndex, u64)> {
         self.by_step.iter().flatten().copied()
     }
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A replica that has applied the entries up to there; digests of equal replicas are equal.
+    /// A replica that has applied the entries up to an index; digests of equal replicas are equal.
     fn replica(from: u64, through: u64) -> BTreeMap<LogIndex, u64> {
         let mut digests = Digests::default();
         for index in from..=through {
@@ -60,7 +61,7 @@ mod tests {
         digests.all().collect()
     }
 
-    /// The highest index that all have.
+    /// The highest index that all replicas have.
     fn common(replicas: &[BTreeMap<LogIndex, u64>]) -> Option<u64> {
         let (first, others) = replicas.split_first()?;
         let in_all = |index: &&LogIndex| others.iter().all(|other| other.contains_key(index));
@@ -69,16 +70,16 @@ mod tests {
 
     #[test]
     fn replicas_that_stand_at_different_indexes_have_one_in_common() {
-        // Close together, a young log.
+        // Replicas close together, with a young log.
         assert_eq!(common(&[replica(1, 35), replica(1, 40), replica(1, 33)]), Some(32));
-        // A busy log: asked some hundred entries apart.
+        // Replicas with a busy log, asked some hundred entries apart.
         assert_eq!(
             common(&[replica(1, 90_005), replica(1, 90_300), replica(1, 90_900)]),
             Some(90_000)
         );
-        // One that is far behind.
+        // A replica that is far behind.
         assert_eq!(common(&[replica(1, 90_000), replica(1, 40_000)]), Some(39_936));
-        // One that has just started, from a checkpoint.
+        // A replica that has just started, from a checkpoint.
         assert_eq!(common(&[replica(1, 90_000), replica(89_970, 89_990)]), Some(89_984));
     }
 

@@ -1,8 +1,9 @@
-//! What waits for the disk.
+//! Runs operations that wait for the disk.
 
 use tokio::task::{JoinError, spawn_blocking};
 
-/// Runs it on a thread that may wait; over a database without threads, which is simulated, here.
+/// Runs the operation on a thread that may block; directly if the database is simulated and has no
+/// threads.
 pub(crate) async fn disk_wait<T: Send + 'static>(
     is_stepped: bool,
     work: impl FnOnce() -> T + Send + 'static,

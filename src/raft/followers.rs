@@ -1,9 +1,9 @@
-//! What the leader of a group knows of its followers beside what openraft does: the last entry that
-//! each has acknowledged, and which of them has no room for a snapshot.
+//! Facts that the leader of a group records about its followers in addition to openraft: the last
+//! entry that each has acknowledged, and which of them have no room for a snapshot.
 //!
 //! A follower whose directory was set back lacks entries that it has acknowledged. openraft would
-//! send from the acknowledged one on for ever. Here such a follower is informed, and ends; the leader
-//! goes on leading, since with its leadership the knowledge would go, too.
+//! send entries after the acknowledged one for ever. Here the leader informs such a follower, which
+//! then exits. The leader continues to lead, since another leader would not have these records.
 
 use crate::{
     group::Group,
@@ -14,10 +14,10 @@ use quorate_types::{LogIndex, NodeId};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How long a follower that has no room is not offered a snapshot.
+/// How long a follower without room is not offered a snapshot.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(10);
 
-/// What is known of the followers of one group.
+/// The records about the followers of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Followers(Mutex<BTreeMap<NodeId, Follower>>);
 
@@ -31,7 +31,8 @@ struct Follower {
 }
 
 impl Followers {
-    /// A follower has acknowledged entries up to this one, to the leader with that vote.
+    /// Records that a follower has acknowledged entries up to this one, to the leader with that
+    /// vote.
     pub(crate) fn acknowledged(&self, node: NodeId, vote: Vote, last: LogId) {
         let mut followers = self.0.lock();
         let follower = followers.entry(node).or_default();
@@ -41,7 +42,7 @@ impl Followers {
         }
     }
 
-    /// The entry that a follower has acknowledged and lost, if it says that it has not the entry
+    /// The entry that a follower has acknowledged and lost, if it reports that it lacks the entry
     /// `lacking`.
     pub(crate) fn lost(&self, node: NodeId, vote: Vote, lacking: LogId) -> Option<LogId> {
         let mut followers = self.0.lock();
@@ -60,21 +61,21 @@ impl Followers {
         Some(last)
     }
 
-    /// A follower has no room for a snapshot.
+    /// Records that a follower has no room for a snapshot.
     pub(crate) fn no_room(&self, node: NodeId) {
         let until = Instant::now() + NO_ROOM_PAUSE;
         self.0.lock().entry(node).or_default().no_room_until = Some(until);
     }
 
-    /// Until when a follower is not offered a snapshot, if it is of the future.
+    /// Until when a follower is not offered a snapshot, if that is in the future.
     pub(crate) fn held_back(&self, node: NodeId) -> Option<Instant> {
         let until = self.0.lock().get(&node)?.no_room_until;
         until.filter(|until| *until > Instant::now())
     }
 }
 
-/// As a follower: whether this node lacks an entry that it has acknowledged to the present leader. In
-/// the leader's own term an acknowledged entry is never truncated.
+/// On a follower: whether this node lacks an entry that it has acknowledged to the present leader.
+/// In the leader's own term an acknowledged entry is never truncated.
 pub(crate) fn lacks(group: &Group, vote: &Vote, acknowledged: &LogId) -> bool {
     if group.standing().vote().as_ref() != Some(vote) {
         return false;
@@ -93,7 +94,7 @@ pub(crate) fn lacks(group: &Group, vote: &Vote, acknowledged: &LogId) -> bool {
     })
 }
 
-/// What a node that lacks such an entry ends with.
+/// The error with which a node that lacks such an entry exits.
 pub(crate) fn lacking(acknowledged: &LogId) -> String {
     format!(
         "log entry {} is missing although this node has acknowledged it: the data directory is an \

@@ -1,12 +1,13 @@
-//! How a cluster is founded: once, by one node, when all are there (of MEM 2 what does not
-//! need a charter).
+//! The founding of a cluster: once, by one node, when all nodes are present (the part of MEM 2 that
+//! needs no charter).
 //!
-//! The lowest of the members writes the first entry of every group, after every other one has let it
-//! in and has said that it belongs to no cluster. The others take it from its log. So nodes that have
-//! lost their data, even a majority, never found a second cluster beside one that has them: that one
-//! refuses them, or is missing. Founding asks for all nodes; everything after it for a majority.
+//! The member with the lowest id writes the first entry of every group, after it has connected to
+//! every other member and each has reported that it belongs to no cluster. The others get the entry
+//! by replication. So nodes that have lost their data, even a majority, never found a second
+//! cluster beside a node that has its data: that node refuses them, or is missing. Founding needs
+//! all nodes; everything after it needs a majority.
 //!
-//! A process dials no node and lets none in before it has read from its own catalog which data
+//! A process dials no node and accepts none before it has read from its own catalog which data
 //! directories to expect of the others (`Links::open`).
 
 use crate::{
@@ -22,21 +23,21 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How often the founder checks whether all members are reachable.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How often it says for whom it waits.
+/// Number of checks between two log lines that name the missing nodes.
 const LOG_EVERY: u32 = 500;
 
-/// What keeps this node from founding.
+/// Why this node does not found the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// A node with a lower id founds.
+    /// A node with a lower id founds it.
     NotLowest,
-    /// These are not linked.
+    /// These nodes are not linked.
     Missing(Vec<NodeId>),
-    /// These belong to a cluster already.
+    /// These nodes belong to a cluster already.
     Formed(Vec<NodeId>),
 }
 
-/// A group that has a log was formed of the members that the settings name.
+/// Checks that the groups were formed of the members that the settings name, if they have a log.
 pub(crate) async fn check_members(settings: &Settings, group: &Group) -> Result<(), StartError> {
     if !is_initialized(group).await? {
         return Ok(());
@@ -50,9 +51,9 @@ pub(crate) async fn check_members(settings: &Settings, group: &Group) -> Result<
     Err(StartError::Members { formed, asked })
 }
 
-/// Founds the groups if they have no log and it is this node that does, as soon as it may.
+/// Founds the groups as soon as possible, if they have no log and this node is the founder.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    // The catalog comes last: a catalog that has a log says that all groups have one.
+    // The catalog comes last: if it has a log, all groups have one.
     let catalog = shared.group(GroupId::CATALOG).map(Arc::clone);
     let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG).map(Arc::clone);
     let groups: Vec<Arc<Group>> = queues.chain(catalog.clone()).collect();
@@ -112,7 +113,7 @@ async fn is_initialized(group: &Group) -> Result<bool, StartError> {
 
 async fn initialize(settings: &Settings, group: &Group) -> Result<(), StartError> {
     match group.raft().initialize(members(settings)).await {
-        // Not allowed: it has a log, from a founding that was cut short.
+        // Not allowed: the group has a log, from an interrupted founding.
         Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
         Err(error) => Err(failed(group, &error.to_string())),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What keeps a node from leading.
+/// The reasons for which a node may not lead.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     stalled: AtomicBool,
@@ -10,7 +10,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Whether leaderships are taken.
+    /// True if the node may take leaderships.
     pub(crate) fn may_lead(&self) -> bool {
         !self.stalled.load(Ordering::Acquire) && !self.leaving.load(Ordering::Acquire)
     }
@@ -20,12 +20,12 @@ impl Gate {
         self.stalled.swap(stalled, Ordering::AcqRel) != stalled
     }
 
-    /// Whether the node is about to stop.
+    /// True if the node is about to stop.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// The node is about to stop.
+    /// Records that the node is about to stop.
     pub(crate) fn set_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
     }

@@ -1,9 +1,9 @@
-//! One group as the floor above uses it: propose, ask who leads, read.
+//! The handle of one group for the crates above: propose, read, and the present leader.
 //!
 //! Two followers are a majority, so entries are committed and applied while the leader's own disk
-//! stalls. Nothing else bounds what waits there to be written (DESIGN §6 bounds only what is
-//! unanswered): a soak test showed 300 MiB in 15 s. So a leader proposes nothing more while 32 MiB
-//! of its group wait for its own log writer.
+//! stalls. No other bound limits the entries that wait there to be written (DESIGN §6 bounds only
+//! unanswered ones): a soak test showed 300 MiB in 15 s. So a leader proposes nothing more while 32
+//! MiB of its group wait for its own log writer.
 
 use crate::{
     aligned_runtime::every,
@@ -33,22 +33,22 @@ pub(crate) type GroupRaft = Raft<TypeConfig, StateMachine>;
 /// Unit in which proposals' bytes are counted.
 const PERMIT_BYTES: usize = 1024;
 
-/// Most proposals under way, whatever the settings say: less than the channel to openraft holds.
+/// Maximum of proposals in flight, whatever the settings: fewer than the channel to openraft holds.
 const PROPOSALS_MAX: usize = 16_384;
 
-/// Bytes that may wait for this node's log writer before it proposes nothing more: where its disk
-/// is slower than those of a majority, entries are applied long before they are written here.
+/// Bytes that may wait for this node's log writer before it stops to propose: if its disk is slower
+/// than those of a majority, entries are applied long before they are written here.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 
-/// Why a proposal was not taken.
+/// Why a proposal was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// This node does not lead the group.
     #[error("this node does not lead the group; the leader is {0:?}")]
     NotLeader(Option<NodeId>),
-    /// As many proposals are under way as may be (`Settings::proposals_max`,
-    /// `proposal_bytes_max`), or too much waits for this node's log writer. Each one's end, and
-    /// each cycle of the writer, makes room.
+    /// Too many proposals are in flight (`Settings::proposals_max`, `proposal_bytes_max`), or too
+    /// many bytes wait for this node's log writer. The end of each proposal, and each cycle of the
+    /// writer, makes room.
     #[error("too many proposals are pending")]
     Full,
     /// The group has ended.
@@ -56,14 +56,15 @@ pub enum ProposeError {
     Stopped,
 }
 
-/// Why an entry is not known to have been applied.
+/// Why an entry may not have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// It was not appended: another node leads (named if it is known), or no majority answers this
-    /// one at present (`None`).
+    /// The entry was not appended: another node leads (named if it is known), or no majority
+    /// answers this one at present (`None`).
     #[error("not appended to the log; the leader is {0:?}")]
     NotLeader(Option<NodeId>),
-    /// It was appended, and this node has lost the leadership since: it may be applied or not.
+    /// The entry was appended, and this node has lost the leadership since: it may be applied or
+    /// not.
     #[error("this node lost the leadership before the entry was applied")]
     Discarded,
     /// The group has ended.
@@ -71,7 +72,7 @@ pub enum WriteError {
     Stopped,
 }
 
-/// Why a group cannot be read.
+/// Why a group could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// No leader confirmed by a majority was found in time, or this replica did not catch up.
@@ -97,7 +98,7 @@ pub struct Group {
     raft_heartbeat: Duration,
 }
 
-/// The parts that a group is made of.
+/// The parts of a group.
 pub(crate) struct Parts {
     pub(crate) raft: GroupRaft,
     pub(crate) replica: Arc<Replica>,
@@ -136,11 +137,11 @@ impl Group {
     }
 
     /// Proposes an entry, without waiting. Proposals are appended in the order of the calls. `Ok`
-    /// is no commitment (SES 3): the entry is applied, or [`GroupSink::proposal_lost`] is called,
-    /// or the leadership is lost.
+    /// does not mean that it is committed (SES 3): later the entry is applied, or
+    /// [`GroupSink::proposal_lost`] is called, or the leadership is lost.
     ///
     /// # Errors
-    /// Nothing has been proposed.
+    /// Nothing was proposed.
     ///
     /// [`GroupSink::proposal_lost`]: crate::GroupSink::proposal_lost
     pub fn propose(&self, commands: CommandEntry) -> Result<(), ProposeError> {
@@ -162,8 +163,9 @@ impl Group {
             }
         });
         let write = self.raft.client_write_ff(Proposal(commands), Some(ticket));
-        // The channel to openraft holds many times more than proposals may be under way, so that
-        // it never has to be waited for; a spent budget of the calling task must not matter.
+        // The channel to openraft holds many times more than the proposals in flight, so it never
+        // has to be awaited; the calling task may have spent its cooperative budget, which must not
+        // matter here.
         match unconstrained(write).now_or_never() {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) => Err(ProposeError::Stopped),
@@ -171,8 +173,8 @@ impl Group {
         }
     }
 
-    /// Proposes an entry, waiting while too many are under way, and waits until it has been applied
-    /// here.
+    /// Proposes an entry, after waiting while too many are in flight, and waits until it has been
+    /// applied here.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -187,7 +189,7 @@ impl Group {
         let ticket = Ticket::new(move |result: WriteResult| {
             ended.record(result.is_ok());
             let outcome = result.map(|written| entry_id(&written.log_id)).map_err(write_error);
-            // Who wrote may have given up.
+            // The writer may not wait any more.
             let _ = sender.send(outcome);
         });
         let write = self.raft.client_write_ff(Proposal(commands), Some(ticket)).await;
@@ -202,7 +204,7 @@ impl Group {
         Err(ProposeError::NotLeader(self.leadership().leader))
     }
 
-    /// Bytes of a proposal in permits; one larger than all of them waits for all others.
+    /// Bytes of a proposal in permits; one larger than all permits waits for all other proposals.
     fn permits(&self, commands: &CommandEntry) -> u32 {
         let wanted = u32::try_from(commands.bytes().div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         wanted.clamp(1, self.proposal_permits_max)
@@ -215,27 +217,27 @@ impl Group {
         Ended { metrics: Arc::clone(&self.metrics), started: Instant::now(), _room: room }
     }
 
-    /// Who leads, and the term; `None` while nobody is known to.
+    /// The leader and the term; `None` while no leader is known.
     #[must_use]
     pub fn leader(&self) -> Option<(NodeId, Term)> {
         let leadership = self.leadership();
         leadership.leader.map(|leader| (leader, leadership.term))
     }
 
-    /// Whether this node leads and has applied its own term's first entry, so that it performs
+    /// True if this node leads and has applied the first entry of its own term, so that it performs
     /// effects (STO 7).
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.standing.is_leading()
     }
 
-    /// Who leads, at this moment.
+    /// The present leadership.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.standing.leadership()
     }
 
-    /// Who leads, as it changes.
+    /// The leadership, as it changes.
     #[must_use]
     pub fn watch_leadership(&self) -> watch::Receiver<Leadership> {
         self.standing.subscribe()
@@ -250,7 +252,7 @@ impl Group {
     /// Waits until the entry at `index` has been applied here.
     ///
     /// # Errors
-    /// It was not in time.
+    /// The time was not enough.
     pub async fn wait_applied(&self, index: LogIndex, deadline: Duration) -> Result<(), ReadError> {
         let mut applied = self.replica.applied();
         let waiting = applied.wait_for(|next| *next > index.0);
@@ -260,20 +262,20 @@ impl Group {
         }
     }
 
-    /// Rolling digest of everything applied, and up to which entry.
+    /// Rolling digest of all applied entries, and the last of them.
     #[must_use]
     pub fn digest(&self) -> (Option<LogIndex>, u64) {
         self.replica.digest()
     }
 
-    /// Digests at the last entry applied and at fixed indexes before it, which other replicas
-    /// have too: replicas that apply on are compared at one of those.
+    /// Digests at the last applied entry and at fixed indexes before it, which other replicas have
+    /// too: replicas that continue to apply are compared at one of those.
     #[must_use]
     pub fn digests(&self) -> BTreeMap<LogIndex, u64> {
         self.replica.digests()
     }
 
-    /// Its log and messages.
+    /// The group's log and messages.
     #[must_use]
     pub fn store(&self) -> &GroupStore {
         &self.store
@@ -285,7 +287,7 @@ impl Group {
         &self.metrics
     }
 
-    /// The voters of the group, as its log has them.
+    /// The voters of the group, by its log.
     #[must_use]
     pub fn voters(&self) -> Vec<NodeId> {
         self.raft.voter_ids().map(node_of).collect()
@@ -324,14 +326,14 @@ impl Group {
         &self.sending
     }
 
-    /// Where this node stands, for an election.
+    /// The position of this node's log, for an election.
     pub(crate) fn position(&self, may_lead: bool) -> Option<Position> {
         let vote = self.standing.vote()?;
         let last = self.raft.data_metrics().borrow_watched().last_log;
         Some(Position { group: self.id, vote, last, may_lead })
     }
 
-    /// Waits until what was appended is flushed and what was committed is applied, at most so long.
+    /// Waits until appended entries are flushed and committed ones are applied, at most for `wait`.
     pub(crate) async fn quiet(&self, wait: Duration) {
         let mut flushed = self.raft.watch_log_progress();
         let data = self.raft.data_metrics();
@@ -345,7 +347,7 @@ impl Group {
                 if settled && on_disk >= last {
                     return;
                 }
-                // A change of either; the pause covers the one that is not watched.
+                // A change of either value; the pause covers the one that is not watched.
                 let _ = timeout(Duration::from_millis(5), flushed.changed()).await;
             }
         };
@@ -367,7 +369,7 @@ impl fmt::Debug for Group {
     }
 }
 
-/// What a proposal holds until its end.
+/// The permits that a proposal holds until its end.
 struct Room {
     _one: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,

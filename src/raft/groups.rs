@@ -37,14 +37,14 @@ use quorate_storage::{CommandEntry, Database, EntryId, GroupStore};
 use quorate_types::{BootNumber, GroupId, LogIndex, NodeId, Term};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// What the floor above gives to the groups.
+/// Receivers of the groups' reports.
 #[derive(Clone)]
 pub struct Sinks {
-    /// Takes what applying to queue groups brings.
+    /// Receives the outcome of entries of queue groups.
     pub queues: Arc<dyn QueueSink>,
-    /// Takes what applying to the catalog brings.
+    /// Receives the outcome of entries of the catalog.
     pub catalog: Arc<dyn CatalogSink>,
-    /// The copy of the catalog that applying grows, shared with those who route from it.
+    /// The copy of the catalog to which entries are applied, shared with routing.
     pub copy: Arc<RwLock<Catalog>>,
     /// Ends the process.
     pub fatal: FatalHook,
@@ -132,7 +132,7 @@ impl Groups {
         self.shared.all()
     }
 
-    /// Who leads a group, and the term; `None` while nobody is known to.
+    /// The leader of a group and the term; `None` while no leader is known.
     #[must_use]
     pub fn leader(&self, group: GroupId) -> Option<(NodeId, Term)> {
         self.group(group)?.leader()
@@ -178,13 +178,13 @@ impl Groups {
         self.group(GroupId::CATALOG)
     }
 
-    /// This node's copy of the catalog, locked for reading. Not to be held over anything slow:
+    /// This node's copy of the catalog, locked for reading. It must be held only briefly, since
     /// applying waits for it.
     pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read()
     }
 
-    /// A queue group's machine, locked. Not to be held over anything slow: applying waits for it.
+    /// A queue group's machine, locked. It must be held only briefly, since applying waits for it.
     #[must_use]
     pub fn machine(&self, group: GroupId) -> Option<MutexGuard<'_, Machine>> {
         self.queues.get(&group).map(|machine| machine.lock())
@@ -195,7 +195,7 @@ impl Groups {
         self.machine(group).map(|machine| read(&machine))
     }
 
-    /// Whether this node leads the group and has been heard by a majority of its members within that
+    /// True if this node leads the group and a majority of its members has answered it within that
     /// time (DLV 5).
     #[must_use]
     pub fn majority_answered_within(&self, group: GroupId, bound: Duration) -> bool {
@@ -205,8 +205,8 @@ impl Groups {
         group.is_leading() && (alone || acked.is_some_and(|acked| acked.elapsed() < bound))
     }
 
-    /// Resolves when no node that this one reaches does reach a process whose address has refused this
-    /// one: it is dead. False if it turns out to live.
+    /// Resolves when no node that this one reaches can reach a process whose address has refused
+    /// this one: it is dead. False if it turns out to live.
     pub async fn is_dead(&self, node: NodeId, boot: BootNumber) -> bool {
         reach::is_dead(&self.shared, node, boot).await
     }
@@ -226,9 +226,9 @@ impl Groups {
         leadership::transfer(&self.shared, group, to, deadline).await
     }
 
-    /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands those
-    /// that it has to nodes that have caught up. Gives the groups that it still leads at the
-    /// deadline, or as soon as no node is left that could take them.
+    /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands its own
+    /// to nodes that have caught up. Returns the groups that it still leads at the deadline, or
+    /// when no node is left that could take them.
     pub async fn hand_over_all(&self, deadline: Duration) -> Vec<GroupId> {
         let shared = &self.shared;
         shared.gate().set_leaving();
@@ -328,7 +328,7 @@ fn until_stopped(
     }
 }
 
-/// Writes what is dirty, group by group (DESIGN §3).
+/// Writes checkpoints of changed state, group by group (DESIGN §3).
 async fn checkpoints(shared: Arc<Shared>) {
     let mut due = every(shared.settings.checkpoint);
     loop {

@@ -1,5 +1,5 @@
-//! Who should lead what: leaderships spread evenly over the nodes, move to the node that prefers
-//! them when it has caught up, and are handed over before a stop (DESIGN §2).
+//! Placement of leaderships: they are spread evenly over the nodes, moved to the preferred node
+//! when it has caught up, and handed over before a stop (DESIGN §2).
 
 use crate::{
     codec::decode_transfer_answer, group::Group, service::Service, shared::Shared,
@@ -18,17 +18,17 @@ use std::{
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-/// How often leaderships are looked at.
+/// How often leaderships are checked.
 const EVERY: Duration = Duration::from_millis(500);
-/// A node that has just been linked gets no leadership for so long: it may be about to go again.
+/// How long a newly linked node gets no leadership: it may soon be lost again.
 const SETTLED: Duration = Duration::from_millis(1500);
-/// While a process is younger, leaderships come to it and go as part of its start.
+/// While a process is younger than this, changes of leaderships count as part of its start.
 const FIRST: Duration = Duration::from_secs(10);
-/// After a handover by preference, failed or not, the group is left alone for so long.
+/// How long a group stays where it is after a handover by preference, failed or not.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Entries that a follower may be behind to be handed the leadership: those under way.
+/// Number of entries that a follower may lack to be given the leadership: those in flight.
 const BEHIND_MAX: u64 = 64;
-/// Longest wait for a node to say that it would take a leadership.
+/// Longest wait for a node's answer whether it would take a leadership.
 const READY_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait for a handover by preference.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,13 +45,13 @@ pub enum TransferError {
     /// The other node takes no leadership at present: its disk hangs, or it is about to stop.
     #[error("the other node does not take leaderships now")]
     Declined,
-    /// It was not elected in time.
+    /// The other node was not elected in time.
     #[error("the other node was not elected in time")]
     Timeout,
 }
 
-/// The nodes in the order in which they should lead a group: the first one is its preferred
-/// leader. Group g prefers node g mod n; what a node led is spread evenly over the others.
+/// The nodes in the order in which they should lead a group: the first one is its preferred leader.
+/// Group g prefers node g mod n; the groups that a node led are spread evenly over the others.
 pub(crate) fn preference(group: GroupId, members: &[NodeId]) -> Vec<NodeId> {
     let count = members.len();
     if count == 0 {
@@ -76,7 +76,7 @@ pub(crate) fn order(group: &Group) -> Vec<NodeId> {
     preference(group.id(), &voters)
 }
 
-/// Moves leaderships to where they belong, for ever.
+/// Moves leaderships to the preferred nodes, until it is aborted.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = tokio::time::interval(EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -104,14 +104,14 @@ fn groups_led(shared: &Shared) -> BTreeSet<GroupId> {
     led.map(|group| group.id()).collect()
 }
 
-/// Groups as the log names them.
+/// Groups in the format of the log.
 fn names<'a>(groups: impl IntoIterator<Item = &'a GroupId>) -> String {
     let names: Vec<String> = groups.into_iter().map(ToString::to_string).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The groups that this node leads, as the log has reported them: all of them in one line, when they have
-/// stayed the same for one turn. In a hand-over they change one by one.
+/// The groups that this node leads, as logged last. They are logged in one line when they have
+/// stayed the same for one turn, since in a hand-over they change one by one.
 #[derive(Debug, Default)]
 struct Led {
     seen: BTreeSet<GroupId>,
@@ -131,7 +131,7 @@ impl Led {
     }
 }
 
-/// What the balancing remembers from turn to turn.
+/// The state of the placement between two turns.
 #[derive(Default)]
 struct Seen {
     linked: BTreeMap<NodeId, (BootNumber, Instant)>,
@@ -160,12 +160,12 @@ impl Seen {
         }
     }
 
-    /// This node should lead. Where nobody does, it does not wait for a timeout; where another
-    /// one does, that one will hand over.
+    /// This node should lead the group. If no node leads, it starts an election without waiting for
+    /// a timeout; if another node leads, that one will hand over.
     async fn lead(&self, group: &Group, voters: usize) {
         let majority = voters / 2 + 1;
         if group.leadership().leader.is_none() && self.linked.len() + 1 >= majority {
-            // With a pre-vote: a leader that this node does not know yet is not disturbed.
+            // With a pre-vote, so that a leader that this node does not know yet is not disturbed.
             let _ = group.raft().trigger().elect(true).await;
         }
     }
@@ -192,7 +192,7 @@ impl Seen {
     }
 }
 
-/// Whether a follower lacks no more than what is under way.
+/// True if a follower lacks no more entries than those in flight.
 fn has_caught_up(group: &Group, node: NodeId) -> bool {
     let metrics = group.raft().data_metrics();
     let metrics = metrics.borrow_watched();
@@ -201,7 +201,7 @@ fn has_caught_up(group: &Group, node: NodeId) -> bool {
     matching.is_some_and(|id| id.is_some_and(|id| id.index + BEHIND_MAX >= last))
 }
 
-/// Whether a node would take a leadership.
+/// Asks a node whether it would take a leadership.
 async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
     let number = Service::Ready.number();
     let links = &shared.links;
@@ -240,13 +240,13 @@ pub(crate) async fn transfer(
             }
             Ok(Err(_)) | Err(_) => Err(TransferError::Timeout),
         },
-        // It was asked before it knew.
+        // The node was asked before it announced its stop.
         () = shared.departures().wait_for(to) => Err(TransferError::Declined),
     }
 }
 
-/// Hands over all groups that this node leads; gives those that it still leads at the deadline, or
-/// when no node is left that could take them.
+/// Hands over all groups that this node leads; returns those that it still leads at the deadline,
+/// or when no node is left that could take them.
 pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
     let me = shared.settings.me;
     let others: Vec<NodeId> =
@@ -261,13 +261,13 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
         "handing leaderships over, waiting for the other nodes"
     );
     let handing = async {
-        // More than once: an election that was under way may still have been won.
+        // More than once, since an election in progress may still be won.
         while shared.all().any(|group| group.standing().is_elected()) {
             join_all(shared.all().map(|group| hand_over(shared, group))).await;
         }
     };
     let nobody_left = shared.departures().wait_for_all(&shared.links, &others);
-    // What has not been handed over then is left to an election.
+    // Groups that were not handed over by then are left to an election.
     let kept = || groups_led(shared);
     tokio::select! {
         () = handing => tracing::info!("leaderships are handed over"),
@@ -281,7 +281,7 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     kept().into_iter().collect()
 }
 
-/// Tries the other voters in order, again and again, until one leads.
+/// Tries the other voters in order, repeatedly, until one leads.
 async fn hand_over(shared: &Shared, group: &Group) {
     while group.standing().is_elected() {
         for node in order(group).into_iter().filter(|node| *node != shared.settings.me) {
@@ -293,8 +293,8 @@ async fn hand_over(shared: &Shared, group: &Group) {
     }
 }
 
-/// The disk hangs: all leaderships are offered to any node, without waiting for the outcome. A
-/// group whose transfer fails is without heartbeats from then on, so that an election follows.
+/// Offers all leaderships to any node, without waiting for the outcome, because the disk hangs. A
+/// group whose transfer fails has no heartbeats from then on, so that an election follows.
 pub(crate) async fn give_up_all(shared: &Shared) {
     let giving = shared.all().filter(|group| group.standing().is_elected());
     join_all(giving.map(|group| give_up(shared, group))).await;

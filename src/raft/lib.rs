@@ -1,7 +1,7 @@
-//! Raft groups: openraft, this project's log, replicas, links and leaderships around it.
+//! Raft groups: openraft, with this project's log, replicas, links and leaderships around it.
 //!
-//! The floor above proposes encoded entries, learns from its sinks what applying them brought and
-//! who leads, and never sees openraft.
+//! The crates above propose encoded entries, are informed of outcomes and leaderships through their
+//! sinks, and never see openraft.
 
 mod aligned_runtime;
 mod codec;

@@ -1,4 +1,4 @@
-//! openraft's log of one group, over the storage floor: one FIFO and one sync for all groups.
+//! openraft's log of one group, on top of the storage crate: one FIFO and one sync for all groups.
 
 use crate::{
     codec::{
@@ -23,10 +23,11 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Most bytes of entries in one append to a follower, about; one entry may be larger.
+/// Approximate maximum of bytes of entries in one append to a follower; a single entry may be
+/// larger.
 pub(crate) const APPEND_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of entries read at a time for applying.
+/// Bytes of entries that are read at a time for applying.
 const APPLY_READ_BYTES: usize = 2 * 1024 * 1024;
 
 /// One group's log. Cheap to clone: openraft's readers are clones.
@@ -41,14 +42,14 @@ impl LogStore {
         Self { store, standing }
     }
 
-    /// Entries from `first` to before `end`, about `bytes_max` bytes of them.
+    /// Entries from `first` to before `end`, approximately `bytes_max` bytes of them.
     fn read(&self, first: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let entries = self.store.read(LogIndex(first), LogIndex(end), bytes_max);
         let decoded = entries.map_err(io::Error::other)?.into_iter().map(from_log_entry);
         decoded.collect::<Result<_, _>>().map_err(io::Error::other)
     }
 
-    /// The indexes that the log has of a range: from, and to before.
+    /// The part of a range that the log has: first index, and end.
     fn clamp(&self, range: &impl RangeBounds<u64>) -> (u64, u64) {
         let state = self.store.log_state();
         let first = match range.start_bound() {
@@ -67,11 +68,11 @@ impl LogStore {
     }
 }
 
-/// Waits for a write, whose end is always reported.
+/// Begins a write, and waits for its end, which is always reported.
 async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
     let (sender, receiver) = oneshot::channel();
     begin(Box::new(move |result| {
-        // Nobody waits any more when the group is being shut down.
+        // During a shutdown of the group the receiver may be gone.
         let _ = sender.send(result);
     }));
     match receiver.await {
@@ -80,8 +81,7 @@ async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
     }
 }
 
-/// openraft's callback. Dropped without a call, it would hang its group silently; so it
-/// then reports an error.
+/// openraft's callback. Without a call its group would hang silently, so a drop reports an error.
 struct Flushed(Option<IOFlushed<TypeConfig>>);
 
 impl Flushed {
@@ -111,7 +111,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
             let read = self.read(first, end, usize::MAX)?;
             match read.last() {
                 Some(last) => first = last.index() + 1,
-                // A log may begin behind what was asked for; holes it has none.
+                // The log may begin after the requested index, but it has no gaps.
                 None if entries.is_empty() => first += 1,
                 None => return Err(io::Error::other(format!("log entry {first} is missing"))),
             }
@@ -144,7 +144,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
         vote.map(|bytes| decode_vote(&bytes)).transpose().map_err(io::Error::other)
     }
 
-    /// The hook that bounds an append in bytes. What has been purged meanwhile is not given.
+    /// openraft's hook for bounding an append in bytes. Entries that were purged meanwhile are left
+    /// out.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let (first, end) = self.clamp(&(start..end));
         if first != start || first >= end {
@@ -154,7 +155,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 }
 
-/// The log read piece by piece, so that applying a long one does not need it in memory.
+/// A reader of the log in chunks, so that a long log is applied without having all of it in memory.
 struct Chunks {
     log: LogStore,
     first: u64,
@@ -197,13 +198,14 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.clone()
     }
 
-    /// Stops leading at once when the vote is no longer this node's, before the disk has it.
+    /// If the vote is not this node's any more, it stops leading at once, before the vote is on
+    /// disk.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         self.standing.vote_saved(vote);
         written(|done| self.store.save_vote(encode_vote(vote), done)).await
     }
 
-    /// Rides with the next write (STO 1).
+    /// Stored with the next write (STO 1).
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.store.save_committed(encode_committed(committed.as_ref()));
         Ok(())
@@ -234,7 +236,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         written(|done| self.store.truncate_after(after.map(LogIndex), done)).await
     }
 
-    /// Not waited for: the FIFO keeps the order, and a purge that a crash forgets is done again.
+    /// Not awaited: the FIFO keeps the order, and a purge that a crash undoes is repeated.
     async fn purge(&mut self, through: LogId) -> io::Result<()> {
         let done: Done = Box::new(|result| {
             if let Err(error) = result {
@@ -268,7 +270,7 @@ mod tests {
     use quorate_types::{GroupId, Incarnation, NodeId, Term};
     use tempfile::TempDir;
 
-    /// The store purges no further than a checkpoint (STO 3); the suite purges without one.
+    /// The store purges only up to a checkpoint (STO 3), but the test suite purges without one.
     pub(super) fn checkpoint_first(store: &GroupStore, through: &LogId) {
         let meta = crate::codec::encode_stored_membership(&StoredMembership::default());
         let checkpoint = Checkpoint::new(entry_id(through), meta, Vec::new());
@@ -311,7 +313,8 @@ mod tests {
         }
     }
 
-    /// A replica that checkpoints whenever a snapshot is asked for, since no timer does.
+    /// A replica that makes a checkpoint for every requested snapshot, since there is no timer
+    /// here.
     struct Eager(StateMachine, GroupStore);
 
     impl RaftStateMachine<TypeConfig> for Eager {

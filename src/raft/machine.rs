@@ -1,15 +1,15 @@
-//! What a replica keeps equal: the machine of a group, behind one interface for queues and catalog.
+//! The replicated state machine of a group, behind one interface for queues and catalog.
 
 use quorate_storage::{Checkpoint, CommandEntry, EntryId, Loaded, StorageError, codec};
 use quorate_types::LogIndex;
 
-/// Why a replica cannot go on. The process ends.
+/// Why a replica cannot continue. The process ends.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The disk, or what was read from it.
+    /// The disk failed, or the data that was read is invalid.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// An entry of the log whose commands cannot be decoded.
+    /// The commands of a log entry cannot be decoded.
     #[error("log entry {index}: {source}")]
     Entry {
         /// Log index of the entry.
@@ -17,33 +17,32 @@ pub enum MachineError {
         /// Error of the decoder.
         source: codec::DecodeError,
     },
-    /// A read of the machine failed while an entry was applied.
+    /// The machine failed to apply an entry, because a read failed.
     #[error("log entry {index}: {reason}")]
     Apply {
         /// Log index of the entry.
         index: LogIndex,
-        /// What the machine says.
+        /// The error of the machine.
         reason: String,
     },
-    /// Records of a checkpoint that make no state.
+    /// The records of a checkpoint contradict each other.
     #[error("the checkpoint is not a valid state: {0}")]
     Records(String),
 }
 
-/// The machine of one group. All calls come one at a time, in the order of the log.
+/// The state machine of one group. Calls are sequential, in the order of the log.
 pub trait GroupMachine: Send + 'static {
-    /// Takes the state of a checkpoint, in place of what there is: at a start, and after a
-    /// snapshot was installed.
+    /// Replaces the state by that of a checkpoint: at a start, and after a snapshot was installed.
     ///
     /// # Errors
-    /// Records that make no state.
+    /// The records contradict each other.
     fn load(&mut self, loaded: Loaded) -> Result<(), MachineError>;
 
-    /// Applies the commands of an entry and hands their outcome to the sink; effects are
-    /// performed only if `leading` (STO 7).
+    /// Applies the commands of an entry and passes their outcome to the sink; effects are performed
+    /// only if `leading` (STO 7).
     ///
     /// # Errors
-    /// The machine is then of no further use.
+    /// The machine cannot be used any more.
     fn apply(
         &mut self,
         id: EntryId,
@@ -51,25 +50,26 @@ pub trait GroupMachine: Send + 'static {
         leading: bool,
     ) -> Result<(), MachineError>;
 
-    /// Takes note of an entry without commands.
+    /// Records that the log has an entry without commands.
     fn advance(&mut self, id: EntryId);
 
-    /// Bytes that a checkpoint would write, about.
+    /// Approximate number of bytes that a checkpoint would write.
     fn dirty_bytes(&self) -> usize;
 
-    /// The checkpoint of the state after `applied`; what is dirty is handed over with it (STO 3).
+    /// The checkpoint of the state after `applied`; the changed records are passed with it (STO 3).
     ///
     /// # Errors
-    /// A failed read.
+    /// A read has failed.
     fn checkpoint(
         &mut self,
         applied: EntryId,
         meta: bytes::Bytes,
     ) -> Result<Checkpoint, MachineError>;
 
-    /// Forgets what is dirty: a snapshot is being installed (STO 6).
+    /// Discards the changes since the last checkpoint, because a snapshot is being installed (STO
+    /// 6).
     fn clear(&mut self);
 
-    /// Rolling digest of everything applied.
+    /// Rolling digest of all applied entries.
     fn digest(&self) -> u64;
 }

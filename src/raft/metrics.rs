@@ -30,7 +30,7 @@ impl Number {
     }
 }
 
-/// Times, in microseconds, and the longest of them.
+/// A histogram of durations in microseconds, and their maximum.
 #[derive(Debug, Default)]
 pub struct Times {
     us: Recorder,
@@ -44,13 +44,13 @@ impl Times {
         self.max_us.fetch_max(us, Ordering::Relaxed);
     }
 
-    /// All of them, microseconds.
+    /// The histogram, microseconds.
     #[must_use]
     pub fn histogram(&self) -> Histogram {
         self.us.histogram()
     }
 
-    /// The longest, microseconds.
+    /// The maximum, microseconds.
     #[must_use]
     pub fn max_us(&self) -> u64 {
         self.max_us.load(Ordering::Relaxed)
@@ -70,28 +70,28 @@ pub struct GroupMetrics {
     pub proposals: Number,
     /// Bytes proposed here.
     pub proposal_bytes: Number,
-    /// Proposals under way.
+    /// Proposals in flight.
     pub in_flight: Number,
-    /// Proposals refused, or discarded with a lost leadership.
+    /// Proposals that were refused, or discarded with a lost leadership.
     pub proposals_lost: Number,
-    /// From the making of a checkpoint to its having been written.
+    /// Time from the start of a checkpoint until it was written.
     pub checkpoint: Times,
-    /// From a proposal to its having been applied here.
+    /// Time from a proposal until it was applied here.
     pub round: Times,
     /// Times that this node was elected.
     pub elections_won: Number,
     /// Elections that this node began because a leader's process was known dead.
     pub crash_elections: Number,
-    /// From losing a leader, or starting, to knowing the next one.
+    /// Time from the loss of a leader, or the start, until the next leader is known.
     pub election: Times,
     /// Leaderships handed over.
     pub transfers: Number,
-    /// Snapshots sent whole.
+    /// Snapshots that were sent completely.
     pub snapshots_sent: Number,
     /// Snapshots that were installed.
     pub snapshots_installed: Number,
     /// Appends to followers.
     pub appends_sent: Number,
-    /// Bytes of them.
+    /// Bytes of appends to followers.
     pub append_bytes_sent: Number,
 }

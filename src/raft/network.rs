@@ -1,6 +1,6 @@
-//! What openraft sends to the other members of a group, over the links: entries on the bulk lane,
-//! pipelined; heartbeats, votes and transfers on the control lane, so that a large body deposes no
-//! leader (DESIGN §6).
+//! openraft's messages to the other members of a group, over the links: entries on the bulk lane,
+//! pipelined; heartbeats, votes and transfers on the control lane, so that a large body does not
+//! depose a leader (DESIGN §6).
 
 use crate::{
     codec::{
@@ -48,22 +48,24 @@ use std::{
     time::Duration,
 };
 
-/// Pause before a node that cannot be reached is tried again. The links report when it is back.
+/// Pause before a node that cannot be reached is tried again. The links report when it is reachable
+/// again.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Longest wait for the answer to one step of a snapshot; to its last one, the install, longer.
+/// Longest wait for the answer to one step of a snapshot; the last step, the install, may take
+/// longer.
 const SNAPSHOT_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 const SNAPSHOT_INSTALL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Longest wait for a follower to take in that it has lost entries.
+/// Longest wait for a follower's answer to the notice that it has lost entries.
 const LOST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Chunks of a snapshot under way.
+/// Maximum of chunks of a snapshot in flight.
 const SNAPSHOT_WINDOW: usize = 8;
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
-/// Makes the clients of one group.
+/// Creates the clients of one group.
 pub(crate) struct Network {
     pub(crate) links: Links,
     pub(crate) me: u64,
@@ -73,7 +75,7 @@ pub(crate) struct Network {
     pub(crate) followers: Arc<Followers>,
 }
 
-/// What a client is for.
+/// The purpose of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Replication,
@@ -119,7 +121,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     }
 }
 
-/// Numbers streams of appends and transfers of snapshots, over all groups.
+/// The next number for a stream of appends or a transfer of a snapshot, of any group.
 pub(crate) fn next_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -140,8 +142,8 @@ impl Client {
         answer.map_err(|error| self.rpc_error(error, service.rpc_type(), deadline))
     }
 
-    /// What openraft makes of a failed call: one that cannot be made, or was refused, is tried
-    /// again after a pause, others at once.
+    /// The error for openraft after a failed call: a call that cannot be made, or was refused, is
+    /// repeated after a pause, others at once.
     pub(crate) fn rpc_error(
         &self,
         error: CallError,
@@ -170,8 +172,9 @@ impl Client {
         self.examine(request.vote, answer).await
     }
 
-    /// Keeps an answer from openraft by which the follower lacks what it has acknowledged, and informs it
-    /// so. openraft then tries again after a pause, until the follower has ended.
+    /// Withholds from openraft an answer by which the follower lacks entries that it has
+    /// acknowledged, and informs the follower. openraft then retries after a pause, until the
+    /// follower has exited.
     pub(crate) async fn examine(
         &self,
         vote: Vote,
@@ -184,14 +187,14 @@ impl Client {
             Ok(_) | Err(StreamAppendError::HigherVote(_)) => None,
         };
         let Some(lost) = lost else { return Ok(answer) };
-        // It may have ended before it answers.
+        // The follower may exit before it answers.
         let _ = self.call(Service::Lost, encode_lost(&vote, &lost), LOST_TIMEOUT).await;
         let error = format!("the node lacks log entry {}, which it has acknowledged", lost.index);
         Err(RPCError::Unreachable(Unreachable::from_string(error)))
     }
 }
 
-/// A peer's answer that cannot be decoded.
+/// The error for a peer's answer that cannot be decoded.
 pub(crate) fn malformed(error: crate::codec::DecodeError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::from_string(format!("cannot decode an answer: {error}")))
 }
@@ -292,14 +295,14 @@ impl RaftNetworkV2<TypeConfig> for Client {
 }
 
 impl Client {
-    /// Sends a snapshot, unless the follower has had no room for one a moment ago.
+    /// Sends a snapshot, unless the follower has recently had no room for one.
     async fn offer_snapshot(
         &self,
         vote: &Vote,
         reader: Box<SnapshotReader>,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         if let Some(until) = self.followers.held_back(self.target) {
-            // It keeps what has been removed meanwhile on disk; the next snapshot is built again.
+            // The reader keeps removed files on disk; the next snapshot is built again.
             drop(reader);
             tokio::time::sleep_until(until).await;
             let error = "the node had no disk space for a snapshot";
@@ -308,7 +311,7 @@ impl Client {
         self.send_snapshot(vote, reader).await
     }
 
-    /// Streams a snapshot, a few chunks under way at a time, and waits for its install.
+    /// Streams a snapshot, with a few chunks in flight at a time, and waits for its install.
     async fn send_snapshot(
         &self,
         vote: &Vote,
@@ -317,7 +320,7 @@ impl Client {
         let transfer = next_number();
         let applied = crate::type_config::log_id(reader.applied());
         tracing::info!(group = %self.group, node = %self.target, at = %entry_id(&applied).index, "sending a snapshot");
-        // What follows the snapshot stays in the log until the follower has it.
+        // The entries after the snapshot stay in the log until the follower has it.
         let _held = self.sending.begin(self.target, applied.index);
         let begin = encode_snapshot_begin(transfer, vote, &applied, reader.bytes(), reader.meta());
         self.taken(&self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?)?;
@@ -367,7 +370,8 @@ impl Client {
         }
     }
 
-    /// Whether the follower has room for what it was sent. One that has none is held back.
+    /// Checks whether the follower has room for the snapshot. If not, it is not offered one for a
+    /// while.
     fn taken(&self, answer: &Bytes) -> Result<(), StreamingError<TypeConfig>> {
         if decode_transfer_answer(answer).map_err(malformed)? {
             return Ok(());

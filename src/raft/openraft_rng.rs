@@ -1,10 +1,10 @@
-//! The chance that openraft draws its times from: that of the node.
+//! openraft's source of random election times: that of the node.
 
 use quorate_rpc::chance;
 use rand_core::TryRng;
 use std::convert::Infallible;
 
-/// A generator without a state of its own.
+/// A generator without its own state.
 #[derive(Debug)]
 pub(crate) struct OpenraftRng;
 

@@ -1,8 +1,8 @@
-//! Appends to one follower, pipelined: many under way at once, answered in order.
+//! Appends to one follower, pipelined: many in flight at once, answered in order.
 //!
 //! A follower of a queue group performs no effects, so it need not learn at once what is committed.
-//! An append that would carry only the commit index waits 10 ms for entries to carry it. At a
-//! window of one message this saves a third of the broker's CPU time a message.
+//! An append that would carry only the commit index waits 10 ms for entries to carry it. With a
+//! window of one message this saves a third of the broker's CPU time for each message.
 
 use crate::{
     codec::{decode_append_answer, encode_append},
@@ -21,19 +21,20 @@ use quorate_types::GroupId;
 use std::{collections::VecDeque, pin::Pin, time::Duration};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Appends under way to one follower of one group. When reached, no more are read from the log.
+/// Maximum of appends in flight to one follower of one group. At this limit no more are read from
+/// the log.
 pub(crate) const APPENDS_MAX: usize = 64;
-/// Bytes of them, beyond which no more are read from the log; the last one may exceed it.
+/// Bytes in flight above which no more are read from the log; the last append may exceed it.
 const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// A follower that does not answer for this long is given up; the leader then starts again, and may
-/// purge its log meanwhile. What is under way has more time, by its bytes.
+/// Longest wait for an answer of a follower; then the leader starts the stream again, and may purge
+/// its log meanwhile. Appends in flight have additional time, by their bytes.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Bytes a second that any follower is expected to take in and to write.
+/// Bytes a second that every follower is expected to receive and write.
 const BYTES_A_SECOND: usize = 8 * 1024 * 1024;
 
-/// How long a notice of commitment waits for entries to ride with, except in the catalog group, whose
-/// copies are read on every node (NAM 3). Followers of queue groups perform no effects, and one that
-/// comes to lead applies what is committed first.
+/// How long a commit notice waits for entries that can carry it, except in the catalog group, whose
+/// copies are read on every node (NAM 3). Followers of queue groups perform no effects, and a new
+/// leader applies committed entries first.
 const NOTICE_DELAY: Duration = Duration::from_millis(10);
 
 type Request = AppendEntriesRequest<TypeConfig>;
@@ -42,19 +43,19 @@ type Answer = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 struct Pipeline<'a, S> {
     client: &'a Client,
     input: S,
-    /// Numbers this stream of appends, so that the follower can tell it from the one before.
+    /// Number of this stream of appends, so that the follower can distinguish it from earlier ones.
     stream: u64,
-    /// The input has more.
+    /// True until the input has ended.
     open: bool,
     under_way: VecDeque<Append>,
     bytes: usize,
     silence: Pin<Box<Sleep>>,
     /// Last entry that this stream has sent.
     sent: Option<LogId>,
-    /// The latest commitment that no request has carried yet. It needs no answer of its own: the
+    /// The latest commit index that no request has carried yet. It needs no separate answer: the
     /// answer to the request that carries it is more useful to openraft.
     notice: Option<Request>,
-    /// When the notice is sent by itself; of the past while there is none.
+    /// When the notice is sent by itself; in the past while there is none.
     notice_due: Pin<Box<Sleep>>,
 }
 
@@ -65,7 +66,8 @@ struct Append {
     has_entries: bool,
 }
 
-/// The answers to a stream of appends, in their order. Ends with the first that is not a success.
+/// The answers to a stream of appends, in their order. It ends with the first that is not a
+/// success.
 pub(crate) fn pipeline<'a, S>(
     client: &'a Client,
     input: S,
@@ -97,7 +99,7 @@ impl<S> Pipeline<'_, S>
 where
     S: Stream<Item = Request> + Send + Unpin,
 {
-    /// Sends what there is to send until an answer is there.
+    /// Sends waiting requests until an answer arrives.
     async fn next(&mut self) -> Option<Answer> {
         loop {
             if !self.open && self.under_way.is_empty() {
@@ -136,8 +138,8 @@ where
         }
     }
 
-    /// Whether a request only carries the commit index, behind entries of this stream: one that asks
-    /// where the follower's log stands is answered at once.
+    /// True if a request only carries the commit index, after entries of this stream. A request
+    /// that asks for the position of the follower's log is sent at once.
     fn may_wait(&self, request: &Request) -> bool {
         request.entries.is_empty()
             && self.sent.is_some()
@@ -189,7 +191,7 @@ where
     }
 }
 
-/// The answer to the first append under way; none comes while there is none.
+/// The answer to the first append in flight; pending while there is none.
 async fn first(under_way: &mut VecDeque<Append>) -> Result<Bytes, CallError> {
     match under_way.front_mut() {
         Some(append) => (&mut append.call).await,

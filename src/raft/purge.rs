@@ -1,9 +1,10 @@
-//! Purging the logs: by bytes over all groups, never above what is checkpointed (STO 3). openraft
-//! decides nothing of it (its issue 2116).
+//! Purging of logs: by bytes over all groups, never beyond the last checkpoint (STO 3). openraft
+//! does not decide about it (its issue 2116).
 //!
-//! The length of a log and what a purge keeps are measured alike: bytes of the log's own records,
-//! without bodies (`GroupStore::log_index_keeping`). What a linked follower needs, or will need
-//! after the snapshot that is being sent to it, is kept up to eight times a log's share.
+//! The length of a log and the part that a purge keeps are measured in the same way: bytes of the
+//! log's own records, without bodies (`GroupStore::log_index_keeping`). Entries that a linked
+//! follower needs, or will need after the snapshot that is being sent to it, are kept up to eight
+//! times a log's share.
 
 use crate::{
     group::Group,
@@ -15,14 +16,15 @@ use parking_lot::Mutex;
 use quorate_types::NodeId;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How often the logs are looked at.
+/// How often the logs are checked.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A log may become this many times longer than its share while a linked follower needs it: one that
-/// comes back by a snapshot would need the next one else, as long as there is traffic.
+/// How many times longer than its share a log may become while a linked follower needs it. Without
+/// this, a follower that has received a snapshot would need the next one, as long as there is
+/// traffic.
 const HELD_MAX: u64 = 8;
 
-/// Purges, for ever.
+/// Purges until it is aborted.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = tokio::time::interval(EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -39,8 +41,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// How much of each log may stay so that all together keep to the budget: the long ones give, the
-/// short ones do not. `None`: all may stay as they are.
+/// Bytes of each log that may stay so that all together keep to the budget: only long logs are
+/// shortened. `None`: all logs may stay as they are.
 fn keep(sizes: &[u64], budget: u64) -> Option<u64> {
     if sizes.iter().sum::<u64>() <= budget {
         return None;
@@ -60,13 +62,13 @@ fn keep(sizes: &[u64], budget: u64) -> Option<u64> {
     None
 }
 
-/// Snapshots of a group that are being sent: to whom, and from which index on that follower will
-/// need the log.
+/// Snapshots of a group that are being sent: the receiver, and the index from which it will need
+/// the log.
 #[derive(Debug, Default)]
 pub(crate) struct Sending(Mutex<BTreeMap<NodeId, u64>>);
 
 impl Sending {
-    /// A snapshot at that index is sent until the result is dropped.
+    /// Registers a snapshot at that index as being sent, until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>, to: NodeId, at: u64) -> Sent {
         self.0.lock().insert(to, at);
         Sent { sending: Arc::clone(self), to, at }
@@ -77,7 +79,7 @@ impl Sending {
     }
 }
 
-/// One snapshot that is being sent.
+/// The registration of a snapshot that is being sent.
 pub(crate) struct Sent {
     sending: Arc<Sending>,
     to: NodeId,
@@ -87,26 +89,26 @@ pub(crate) struct Sent {
 impl Drop for Sent {
     fn drop(&mut self) {
         let mut sending = self.sending.0.lock();
-        // A later one to the same node has taken its place.
+        // A later snapshot to the same node may have replaced this one.
         if sending.get(&self.to) == Some(&self.at) {
             sending.remove(&self.to);
         }
     }
 }
 
-/// What a linked follower has, or will have: the index up to which it matches, and that of a
-/// snapshot that is being sent to it.
+/// Positions of a linked follower: the index up to which its log matches, and that of a snapshot
+/// that is being sent to it.
 type Follower = (Option<u64>, Option<u64>);
 
-/// The index behind which followers still need the log. One that is behind the purged log needs a
-/// snapshot, whatever stays.
+/// The index after which followers still need the log. A follower behind the purged part needs a
+/// snapshot in any case.
 fn needed(purged: u64, followers: impl Iterator<Item = Follower>) -> Option<u64> {
     let needs = |(matching, sent): Follower| sent.or(matching.filter(|at| *at >= purged));
     followers.filter_map(needs).min()
 }
 
-/// How far a log goes that is `size` bytes long and of which `keep` are to stay: not beyond what
-/// followers need, unless it has grown much too long for their sake.
+/// The index up to which a log of `size` bytes is purged, of which `keep` are to stay: not beyond
+/// what followers need, unless the log has become too long.
 fn through(wanted: u64, needed: Option<u64>, size: u64, keep: u64) -> u64 {
     match needed {
         Some(needed) if size <= keep.saturating_mul(HELD_MAX) => wanted.min(needed),
@@ -114,7 +116,7 @@ fn through(wanted: u64, needed: Option<u64>, size: u64, keep: u64) -> u64 {
     }
 }
 
-/// Where the followers of a group stand that this node leads and that are linked.
+/// The positions of the linked followers of a group that this node leads.
 fn followers(group: &Group) -> Vec<Follower> {
     let linked: Vec<_> = group.links().all_connected().iter().map(|peer| peer.node).collect();
     let data = group.raft().data_metrics();
@@ -127,9 +129,9 @@ fn followers(group: &Group) -> Vec<Follower> {
     others.map(stands).collect()
 }
 
-/// Asks openraft to purge. It goes no further than the last snapshot that it knows, and that one
-/// no further than the last written checkpoint; so it learns of a newer one first, and purges
-/// with the next turn.
+/// Asks openraft to purge. openraft purges up to the last snapshot that it knows, which lies at the
+/// last written checkpoint or before. So openraft is informed of a newer snapshot first, and purges
+/// in the next turn.
 async fn purge(group: &Group, size: u64, keep: u64) {
     let budget = usize::try_from(keep).unwrap_or(usize::MAX);
     let Some(wanted) = group.store().log_index_keeping(budget) else { return };
@@ -140,7 +142,7 @@ async fn purge(group: &Group, size: u64, keep: u64) {
     let through = known.map_or(0, |id| id.index).min(wanted);
     let trigger = group.raft().trigger();
     if through > purged {
-        // A group that has ended purges nothing.
+        // A group that has ended ignores the request.
         let _ = trigger.purge_log(through).await;
     }
     if through < wanted {

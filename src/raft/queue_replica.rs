@@ -1,4 +1,5 @@
-//! The machine of a queue group: `quorate_queue::Machine`, its run heads and its dirty checkpoint.
+//! The machine of a queue group: `quorate_queue::Machine`, its run heads, and its changes since the
+//! last checkpoint.
 
 use crate::{
     machine::{GroupMachine, MachineError},
@@ -18,7 +19,7 @@ use quorate_types::{GroupId, Home};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The queues of one group. The machine is shared with those who read it.
+/// The queues of one group. Readers share the machine.
 pub(crate) struct QueueReplica {
     group: GroupId,
     machine: Arc<Mutex<Machine>>,
@@ -29,7 +30,7 @@ pub(crate) struct QueueReplica {
 }
 
 impl QueueReplica {
-    /// An empty machine, until [`GroupMachine::load`]; and the same for readers.
+    /// An empty machine, until [`GroupMachine::load`], and a handle to it for readers.
     pub(crate) fn new(
         group_store: GroupStore,
         sink: Arc<dyn QueueSink>,
@@ -60,7 +61,7 @@ impl GroupMachine for QueueReplica {
         let dead: Vec<_> = machine.dead_ranges().iter().filter_map(removed).collect();
         *self.machine.lock() = machine;
         self.store.clear();
-        // What a crash kept from being removed is removed now (STO 3).
+        // Removals that a crash has prevented are repeated (STO 3).
         let done: Done = Box::new(|result| {
             if let Err(error) = result {
                 tracing::error!("cannot remove messages that are no longer needed: {error}");
@@ -112,7 +113,7 @@ fn records_error(error: DecodeError) -> MachineError {
     MachineError::Records(error.to_string())
 }
 
-/// The runs of a removal; other changes are none.
+/// The runs that a change removes; `None` for other changes.
 fn removed(change: &Change) -> Option<RunRange> {
     match change {
         Change::Removed { queue, level, first, last } => {

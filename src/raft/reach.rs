@@ -1,11 +1,11 @@
-//! Who reaches whom. Each node asks every other one, with each beat, whom it reaches; that it is
-//! answered shows that both ways are open.
+//! Reachability between nodes. Each node asks every other one at regular intervals which nodes that
+//! one reaches; an answer shows that both directions work.
 //!
-//! Where the link between two nodes is cut, a third one may reach both. A group that is led by one
-//! of the two is lost to the other's clients for as long as that lasts, though a majority answers;
-//! led by the third one it is lost to nobody. So a leader that does not reach a voter which another
-//! voter reaches hands its leadership to that one. And a process whose address refuses is not taken
-//! for dead while another node reaches it.
+//! If the link between two nodes is cut, a third one may still reach both. If one of the two leads
+//! a group, the other's clients cannot use the group, though a majority answers; if the third one
+//! leads it, all clients can use it. So a leader that does not reach a voter which another voter
+//! reaches hands its leadership to that one. And a process whose address refuses connections does
+//! not count as dead while another node reaches it.
 
 use crate::{
     aligned_runtime::every,
@@ -28,27 +28,28 @@ use std::{
 use tokio::time::Instant;
 use tokio::time::sleep;
 
-/// How often each node asks each other one; heartbeats, by default, come at the same moments.
+/// How often each node asks each other one; by default at the moments of heartbeats.
 const BEAT: Duration = Duration::from_millis(125);
-/// A node is reached if it has answered within this time: two beats.
+/// Maximum age of an answer for a node to count as reached: two intervals.
 const ANSWER_MAX_AGE: Duration = Duration::from_millis(250);
-/// A leader hands over when another node has reached more voters for so long. A voter that has died
-/// the others do not say to reach any more by then, one that has just been linked it reaches too.
+/// A leader hands over when another node has reached more voters for this time. By then the others
+/// do not report a dead voter as reached any more, and this node reaches a voter that has just been
+/// linked.
 const BETTER: Duration = Duration::from_millis(300);
-/// Longest wait for a handover, and for another try to hand the same group over.
+/// Longest wait for a handover, and pause before the same group is handed over again.
 const HANDOVER: Duration = Duration::from_secs(1);
-/// Between two questions whether others reach a process that may be dead.
+/// Pause between two questions whether others reach a process that may be dead.
 const DOUBT: Duration = Duration::from_millis(50);
 
-/// What this node knows of whom it reaches, and whom those reach.
+/// The nodes that have answered this one, with the nodes that each of them reaches.
 #[derive(Debug, Default)]
 pub(crate) struct Reach(Mutex<BTreeMap<NodeId, LastAnswer>>);
 
 #[derive(Clone, Debug)]
 struct LastAnswer {
-    /// When it answered last.
+    /// Time of the last answer.
     at: Instant,
-    /// Whom it reached then.
+    /// The nodes that it reached then.
     reaches: BTreeSet<NodeId>,
 }
 
@@ -57,12 +58,12 @@ impl Reach {
         self.0.lock().insert(node, LastAnswer { at: now, reaches });
     }
 
-    /// The link to the node has ended.
+    /// Removes a node whose link has ended.
     pub(crate) fn lost(&self, node: NodeId) {
         self.0.lock().remove(&node);
     }
 
-    /// Nodes that this one reaches, and whom they reached.
+    /// The nodes that this one reaches, and the nodes that each of them reaches.
     fn reached(&self, now: Instant) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
         let answers = self.0.lock();
         let fresh = answers
@@ -71,7 +72,8 @@ impl Reach {
         fresh.map(|(node, one)| (*node, one.reaches.clone())).collect()
     }
 
-    /// How many of the voters each of them reaches, itself included, as far as this node knows.
+    /// For each voter, the number of voters that it reaches, itself included, as far as this node
+    /// knows.
     fn counts(&self, now: Instant, me: NodeId, voters: &[NodeId]) -> BTreeMap<NodeId, usize> {
         let mut reached = self.reached(now);
         reached.insert(me, reached.keys().copied().collect());
@@ -82,25 +84,26 @@ impl Reach {
         voters.iter().map(|node| (*node, count(node).unwrap_or(0))).collect()
     }
 
-    /// Of these voters, in their order, the first that reaches the most, if those are more than
-    /// this node reaches.
+    /// The first of the voters, in their order, that reaches the most voters, if those are more
+    /// than this node reaches.
     fn better(&self, now: Instant, me: NodeId, voters: &[NodeId]) -> Option<NodeId> {
         let counts = self.counts(now, me, voters);
         let most = counts.values().max().filter(|most| counts.get(&me) < Some(most))?;
         voters.iter().copied().find(|node| counts.get(node) == Some(most))
     }
 
-    /// Whether another voter reaches fewer of them than this node does.
+    /// True if another voter reaches fewer of them than this node does.
     pub(crate) fn is_worse(&self, me: NodeId, other: NodeId, voters: &[NodeId]) -> bool {
         let counts = self.counts(Instant::now(), me, voters);
         counts.get(&other) < counts.get(&me)
     }
 }
 
-/// Asks all nodes with each beat, and hands over what others had better lead, for ever.
+/// Asks all nodes at regular intervals, and hands over groups that another node should lead.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(BEAT);
-    // Since when another node had better lead a group; and groups that are being handed over.
+    // For each group, since when another node should lead it; and groups that are being handed
+    // over.
     let mut better: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
     loop {
@@ -152,7 +155,7 @@ async fn hand_over(shared: Arc<Shared>, group: Arc<Group>, to: NodeId) {
     }
 }
 
-/// Asks a node whom it reaches; `None`: this node does not reach it.
+/// Asks a node which nodes it reaches; `None`: this node does not reach it.
 async fn ask(shared: &Shared, node: NodeId) -> Option<BTreeSet<NodeId>> {
     let (number, lane) = (Service::Reach.number(), Lane::Control);
     let links = &shared.links;
@@ -172,13 +175,13 @@ async fn ask(shared: &Shared, node: NodeId) -> Option<BTreeSet<NodeId>> {
     }
 }
 
-/// Whom this node reaches, for one that asks.
+/// The nodes that this node reaches, as an answer.
 pub(crate) fn answer(shared: &Shared) -> Bytes {
     encode_nodes(shared.reach().reached(Instant::now()).into_keys())
 }
 
-/// Resolves when nobody that this node reaches does reach a process whose address has refused this
-/// node: it is dead. False if it turns out to live.
+/// Resolves when no node that this one reaches can reach a process whose address has refused this
+/// node: it is dead. False if the process turns out to live.
 pub(crate) async fn is_dead(shared: &Shared, node: NodeId, boot: BootNumber) -> bool {
     loop {
         let others = shared.links.all_connected().into_iter().filter(|peer| peer.node != node);
@@ -211,7 +214,7 @@ mod tests {
         reach.answered(at(0), NodeId(2), nodes(&[1, 3]));
         reach.answered(at(0), NodeId(3), nodes(&[1, 2]));
         assert_eq!(reach.better(at(10), ME, &VOTERS), None, "all reach all");
-        // Node 2 answers this node no more, and node 3 still.
+        // Node 2 does not answer this node any more; node 3 still does.
         reach.answered(at(250), NodeId(3), nodes(&[1, 2]));
         assert_eq!(reach.better(at(300), ME, &VOTERS), Some(NodeId(3)));
         let order = [NodeId(2), NodeId(3), NodeId(1)];

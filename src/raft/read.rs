@@ -1,13 +1,13 @@
-//! Reads that see everything committed before, and whether a leader leads still (LET 5, NAM 5).
+//! Linearizable reads, and confirmation of leadership (LET 5, NAM 5).
 //!
-//! openraft credits an answer to the newest request that it may belong to, so one that lay in a
-//! socket while this process was stopped, or on a link that was cut, can make a deposed leader
-//! believe that a majority follows it still. So leadership is confirmed by a question of its own,
+//! openraft credits an answer to the newest request that it may belong to, so an answer that waited
+//! in a socket while this process was stopped, or on a link that was cut, can make a deposed leader
+//! believe that a majority still follows it. So leadership is confirmed by a separate question,
 //! whose answers are known to belong to it.
 //!
 //! The question to a majority is "do you follow a later leader?", and only the answers to it count.
-//! Reads and leases use it. One question serves all that wait when it is sent, and the questions
-//! for lease renewals are sent with the heartbeats.
+//! Reads and leases use it. One question serves all callers that wait when it is sent, and the
+//! questions for lease renewals are sent with the heartbeats.
 
 use crate::{
     codec::{decode_log_index, decode_transfer_answer, encode_vote},
@@ -35,17 +35,17 @@ const READ_RETRY: Duration = Duration::from_millis(20);
 /// Longest wait for a majority's answers to one question.
 const ANSWERS_WAIT: Duration = Duration::from_millis(500);
 
-/// Questions to a majority, one at a time; each serves all who wait when it is put.
+/// Questions to a majority, one at a time; each serves all callers that wait when it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     begun: AtomicU64,
-    /// The round that ended last, and what came of it.
+    /// The number of the last completed round, and its result.
     ended: Mutex<(u64, bool)>,
 }
 
 impl Rounds {
-    /// What comes of a round that begins after this call: one of this caller's, by `run`, or of
-    /// another who waits too. Answers to earlier questions prove nothing.
+    /// The result of a round that begins after this call: this caller's, by `run`, or that of
+    /// another waiting caller. Answers to earlier questions prove nothing.
     pub(crate) async fn next(&self, run: impl Future<Output = bool>) -> bool {
         let wanted = self.begun.load(Ordering::Acquire) + 1;
         let mut ended = self.ended.lock().await;
@@ -53,7 +53,7 @@ impl Rounds {
         if number >= wanted {
             return confirmed;
         }
-        // Others that were woken by the same moment join.
+        // Lets other tasks that were woken at the same moment join.
         tokio::task::yield_now().await;
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         let confirmed = run.await;
@@ -62,8 +62,7 @@ impl Rounds {
     }
 }
 
-/// Whether a node with this vote may have elected nobody after the leader that asks: what it has
-/// promised is to that one, or to an earlier one.
+/// True if a node with this vote has not voted for a later leader than the one that asks.
 pub(crate) fn follows(mine: Option<Vote>, leader: Vote) -> bool {
     mine.is_none_or(|mine| {
         let (mine, leader) = (mine.leader_id, leader.leader_id);
@@ -72,9 +71,9 @@ pub(crate) fn follows(mine: Option<Vote>, leader: Vote) -> bool {
 }
 
 impl Group {
-    /// A read barrier, from any node: whatever was committed anywhere before this call has been
-    /// applied here when it returns. Asks a majority (DESIGN §8: no lease reads); one call may
-    /// serve all reads that wait at that moment. Gives the index that was waited for.
+    /// A read barrier, from any node: when it returns, every entry committed anywhere before the
+    /// call has been applied here. Asks a majority (DESIGN §8: no lease reads); one question may
+    /// serve all reads that wait at that moment. Returns the index that was awaited.
     ///
     /// # Errors
     /// No majority in time.
@@ -96,7 +95,7 @@ impl Group {
         }
     }
 
-    /// On the leader: the index that a read must have applied. A majority has answered it since
+    /// On the leader: the index that a read must have applied. A majority has confirmed it since
     /// the call (NAM 5). It may not have been applied here yet.
     ///
     /// # Errors
@@ -109,8 +108,9 @@ impl Group {
         }
     }
 
-    /// On the leader: what is committed, as a majority confirms that answers a question put from now
-    /// on: `at_once`, or else together with the next heartbeats. `None` if no majority does.
+    /// On the leader: the committed index, confirmed by a majority that answers a question sent
+    /// from now on: `at_once`, or else together with the next heartbeats. `None` if no majority
+    /// answers.
     pub async fn committed_since_now(&self, at_once: bool, deadline: Duration) -> Option<LogIndex> {
         let answers = LinearizerOption::new(Some(Duration::ZERO), at_once);
         let index = self.raft().get_read_log_id(answers.with_wait_timeout(deadline));
@@ -130,7 +130,7 @@ impl Group {
         self.rounds().next(self.ask_majority()).await
     }
 
-    /// Asks all voters whether they follow a later leader; false unless a majority does not.
+    /// Asks all voters whether they follow a later leader; true if a majority does not.
     async fn ask_majority(&self) -> bool {
         let leads = || {
             let vote = self.standing().vote()?;
@@ -199,7 +199,8 @@ mod tests {
         while rounds.begun.load(Ordering::Acquire) == 0 {
             tokio::task::yield_now().await;
         }
-        // Called while the first question is under way: two that are served by one of their own.
+        // Called while the first question is in flight: both are served by one question of their
+        // own.
         let later = [asks(&rounds, async { false }), asks(&rounds, async { false })];
         tokio::task::yield_now().await;
         assert_eq!(answer.send(true), Ok(()));

@@ -1,4 +1,4 @@
-//! One replica of a group: applies the log to the machine, and checkpoints it now and then.
+//! One replica of a group: applies the log to the machine, and makes checkpoints.
 
 use crate::{
     codec::{decode_stored_membership, encode_stored_membership},
@@ -41,9 +41,9 @@ pub(crate) struct Replica {
     /// Bytes of dirty state at which a checkpoint is written at once (DESIGN §3).
     dirty_bytes_max: usize,
     state: Mutex<State>,
-    /// What the last written checkpoint covers.
+    /// The last entry that a written checkpoint covers.
     durable: Mutex<Option<SnapshotMeta>>,
-    /// The group runs: before that nobody is sent a snapshot.
+    /// The group runs. Before that no snapshot is sent.
     running: AtomicBool,
     /// Index of the last entry applied, plus one; 0 if none was.
     applied: watch::Sender<u64>,
@@ -53,15 +53,15 @@ struct State {
     machine: Box<dyn GroupMachine>,
     applied: Option<LogId>,
     membership: StoredMembership,
-    /// Last entry that a checkpoint was handed out for.
+    /// The last entry of the last checkpoint that was begun.
     checkpointed: Option<LogId>,
-    /// A snapshot is being installed: nothing is checkpointed (STO 6).
+    /// A snapshot is being installed: no checkpoints are made (STO 6).
     installing: bool,
     digests: Digests,
 }
 
 impl Replica {
-    /// Reads the checkpoint back.
+    /// Loads the last checkpoint.
     pub(crate) fn load(
         store: GroupStore,
         mut machine: Box<dyn GroupMachine>,
@@ -98,12 +98,12 @@ impl Replica {
         }))
     }
 
-    /// The group runs from now on.
+    /// Records that the group runs.
     pub(crate) fn run(&self) {
         self.running.store(true, Ordering::Release);
     }
 
-    /// What the last written checkpoint covers; `None`: there is none.
+    /// The last entry that a written checkpoint covers; `None` without a checkpoint.
     pub(crate) fn durable(&self) -> Option<SnapshotMeta> {
         self.durable.lock().clone()
     }
@@ -118,7 +118,7 @@ impl Replica {
         self.applied.borrow().checked_sub(1).map(LogIndex)
     }
 
-    /// Rolling digest of everything applied, and up to which entry.
+    /// Rolling digest of all applied entries, and the last of them.
     pub(crate) fn digest(&self) -> (Option<LogIndex>, u64) {
         let state = self.state.lock();
         (state.applied.map(|id| LogIndex(id.index)), state.machine.digest())
@@ -128,7 +128,7 @@ impl Replica {
     pub(crate) fn digests(&self) -> BTreeMap<LogIndex, u64> {
         let state = self.state.lock();
         let now = state.applied.map(|id| (LogIndex(id.index), state.machine.digest()));
-        // While a snapshot is being installed the machine's state is that of no index.
+        // While a snapshot is being installed the machine's state belongs to no index.
         let now = now.filter(|_| !state.installing);
         state.digests.all().chain(now).collect()
     }
@@ -194,7 +194,7 @@ impl Replica {
                 this.metrics.checkpoint.add(begun.elapsed());
                 *this.durable.lock() = covers;
             }
-            // The node is stopping; the log replays the rest.
+            // The node is stopping; the next start replays the rest from the log.
             Err(StorageError::Closed) => {}
             Err(error) => {
                 (this.fatal)(this.store.group(), &format!("cannot write a checkpoint: {error}"));
@@ -219,7 +219,7 @@ impl Replica {
         }
         let (sender, receiver) = oneshot::channel();
         let done: Done = Box::new(move |result| {
-            // Nobody waits any more when the group is being shut down.
+            // During a shutdown of the group the receiver may be gone.
             let _ = sender.send(result);
         });
         self.store.install(received, done);
@@ -254,7 +254,7 @@ impl Replica {
     }
 }
 
-/// What a checkpoint at that entry covers.
+/// The entry and membership that a checkpoint covers.
 fn covered(applied: Option<LogId>, membership: &StoredMembership) -> Option<SnapshotMeta> {
     let last_log_id = Some(applied?);
     Some(SnapshotMeta { last_log_id, last_membership: membership.clone() })
@@ -275,7 +275,7 @@ fn load(
     Ok((applied, membership))
 }
 
-/// The replica as openraft drives it.
+/// The replica, as openraft uses it.
 pub(crate) struct StateMachine(pub(crate) Arc<Replica>);
 
 impl RaftStateMachine<TypeConfig> for StateMachine {
@@ -317,9 +317,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     ) -> io::Result<()> {
         match snapshot {
             SnapshotData::Received(received) => self.0.install(meta, *received).await,
-            // openraft hands in what `install_full_snapshot` was given, which was received; and at
-            // a start, before anything is applied, the current snapshot if it is newer than what is
-            // applied. It cannot be: until the group runs both are what `load` has read.
+            // openraft passes the data that `install_full_snapshot` was given, which was received.
+            // At a start, before anything is applied, it passes the current snapshot if that is
+            // newer than the applied state. It cannot be newer: until the group runs, `load` has
+            // read both.
             SnapshotData::Left | SnapshotData::Outgoing(_) => {
                 Err(io::Error::other("cannot install a snapshot that was not received"))
             }

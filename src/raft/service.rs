@@ -21,8 +21,7 @@ pub(crate) enum Service {
     Lost,
 }
 
-/// Services up to this number belong to the raft floor; the floors above number theirs from the
-/// next one on.
+/// Services up to this number belong to this crate; the crates above use later numbers.
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
@@ -64,7 +63,7 @@ impl Service {
         Self::ALL.into_iter().find(|service| service.number() == number)
     }
 
-    /// What openraft calls it.
+    /// openraft's name for the kind.
     pub(crate) fn rpc_type(self) -> RPCTypes {
         match self {
             Service::Append | Service::Heartbeat => RPCTypes::AppendEntries,

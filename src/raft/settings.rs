@@ -1,10 +1,10 @@
-//! What the groups of a node are started with.
+//! Settings with which the groups of a node are started.
 
 use openraft::{Config, ConfigError, SnapshotPolicy};
 use quorate_types::NodeId;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Queue groups, unless a cluster is formed with another number (DESIGN §2).
+/// Default number of queue groups of a new cluster (DESIGN §2).
 pub const QUEUE_GROUPS: u16 = 12;
 
 /// Settings of the groups.
@@ -12,8 +12,8 @@ pub const QUEUE_GROUPS: u16 = 12;
 pub struct Settings {
     /// Id of this node.
     pub me: NodeId,
-    /// The nodes that the cluster is formed of, this one among them; the same on every node. Of
-    /// effect only when a group is formed: later its membership is in its log.
+    /// The nodes of the cluster, this one among them; the same on every node. They have an effect
+    /// only when a group is formed: later its membership is in its log.
     pub members: BTreeSet<NodeId>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
@@ -30,11 +30,12 @@ pub struct Settings {
     pub checkpoint: Duration,
     /// Bytes of changed state of a group that bring its next checkpoint forward.
     pub checkpoint_bytes: usize,
-    /// Most proposals under way in one group; beyond it a proposer waits.
+    /// Maximum of proposals in flight in one group; at this limit proposers wait.
     pub proposals_max: usize,
-    /// Most bytes of them; beyond it a proposer waits. A larger proposal waits for all others.
+    /// Maximum of their bytes; at this limit proposers wait. A larger proposal waits for all
+    /// others.
     pub proposal_bytes_max: usize,
-    /// Groups move to the node that prefers them (DESIGN §2).
+    /// Leaderships move to the preferred nodes (DESIGN §2).
     pub balance: bool,
 }
 

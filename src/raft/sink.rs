@@ -1,4 +1,4 @@
-//! What the groups report to the floor above: leaderships, and the outcome of applied entries.
+//! Reports of the groups to the crates above: leaderships, and the outcome of applied entries.
 
 use quorate_catalog::{CatalogEntry, CatalogOutput};
 use quorate_queue::{Entry, Output};
@@ -11,42 +11,41 @@ use std::sync::Arc;
 /// ask the group who leads, propose, and read its machine, but not ask for its digest.
 pub trait GroupSink: Send + Sync + 'static {
     /// This node has applied the first entry of its own term: from now on effects are performed,
-    /// beginning with what the state owes (STO 7).
+    /// first those that the state owes (STO 7).
     fn became_leader(&self, group: GroupId, term: Term);
 
     /// This node no longer leads: no effect is performed any more. Follows a `became_leader`.
     fn lost_leadership(&self, group: GroupId);
 
-    /// The group has a new term, or the term's leader is known now, or known dead (`None`).
+    /// The group has a new term, or the term's leader is known now, or known to be dead (`None`).
     fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>);
 
-    /// A proposal that [`crate::Group::propose`] has taken came to nothing: while no majority
-    /// answered (this node may go on to lead in the same term), or with the leadership. Nobody
-    /// will see it applied under this leadership; who counts proposals under way counts it out.
+    /// A proposal accepted by [`crate::Group::propose`] was lost: because no majority answered
+    /// (this node may continue to lead in the same term), or with the leadership. It will not be
+    /// applied under this leadership, so in-flight counts are decremented.
     fn proposal_lost(&self, group: GroupId) {
         let _ = group;
     }
 
-    /// A snapshot has taken the place of the state: what was applied up to this entry was not
-    /// handed out one by one.
+    /// A snapshot has replaced the state: the entries up to this one were not reported one by one.
     fn installed(&self, group: GroupId, applied: EntryId);
 }
 
-/// Takes what applying to the queue groups brings.
+/// Receives the outcome of entries applied in queue groups.
 pub trait QueueSink: GroupSink {
-    /// An entry has been applied. Answers go to their sessions from every replica that has them
-    /// to tell; effects are performed only if `leading` (STO 7). Changes have been taken already.
-    /// Called as [`GroupSink`]'s methods are.
+    /// An entry has been applied. Every replica sends the answers that belong to its own sessions;
+    /// effects are performed only if `leading` (STO 7). The changes were taken already. Called
+    /// under the rules of [`GroupSink`]'s methods.
     fn applied(&self, group: GroupId, id: EntryId, leading: bool, entry: &Entry, output: &Output);
 }
 
-/// Takes what applying to the catalog brings.
+/// Receives the outcome of entries applied in the catalog group.
 pub trait CatalogSink: GroupSink {
-    /// An entry has been applied, on every node. Called as [`GroupSink`]'s methods are; the
-    /// catalog's lock is not held.
+    /// An entry has been applied, on every node. Called under the rules of [`GroupSink`]'s methods;
+    /// the catalog's lock is not held.
     fn applied(&self, id: EntryId, leading: bool, entry: &CatalogEntry, output: &CatalogOutput);
 }
 
-/// Called once when a group can no longer go on: the process must end with a clear line. Says
-/// which group, and why.
+/// Called once when a group cannot continue: the process must end with a log line. The arguments
+/// are the group and the reason.
 pub type FatalHook = Arc<dyn Fn(GroupId, &str) + Send + Sync>;

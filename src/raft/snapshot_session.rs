@@ -15,13 +15,13 @@ use quorate_types::{GroupId, NodeId};
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 
-/// Steps that wait for the disk; the sender has fewer under way.
+/// Maximum of steps that wait for the disk; the sender has fewer in flight.
 const STEPS_MAX: usize = 32;
 
-/// A transfer in which nothing comes for so long is given up.
+/// A transfer without a step for this time is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Longest wait for the group's Raft to have nothing under way before an install.
+/// Longest wait for the group's Raft to have no work in progress before an install.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 
 /// Snapshots that are being received, the latest of each node and group.
@@ -39,7 +39,7 @@ impl SnapshotSessions {
         self.0.lock().clear();
     }
 
-    /// Takes the next step of a transfer; refuses one of another transfer than the latest.
+    /// Handles the next step of a transfer; refuses steps of any transfer except the latest.
     pub(crate) fn step(
         &self,
         member: &Arc<Group>,
@@ -70,7 +70,8 @@ impl SnapshotSessions {
         };
         match sessions.get(&key) {
             Some(session) if session.transfer == transfer => {
-                // Full or ended: the responder is dropped, and with it refuses.
+                // If the channel is full or closed, the responder is dropped, which refuses the
+                // step.
                 let _ = session.steps.try_send((step, responder));
             }
             Some(_) | None => responder.refuse(Bytes::from_static(b"no such transfer")),
@@ -173,7 +174,7 @@ impl Download<'_> {
         let meta = snapshot_meta(received.applied(), received.meta())
             .map_err(|error| ReceiveError::Failed(error.to_string()))?;
         tracing::info!(group = %self.member.id(), "installing a snapshot");
-        // openraft's issue 2116: an install must not overtake what is still to be applied.
+        // openraft's issue 2116: an install must not overtake entries that are still to be applied.
         self.member.quiet(QUIET_WAIT).await;
         let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(Box::new(received)) };
         let installed = self.member.raft().install_full_snapshot(vote, snapshot).await;
@@ -181,7 +182,7 @@ impl Download<'_> {
         Ok(encode_vote(&answer.vote))
     }
 
-    /// Runs what waits for the disk.
+    /// Runs an operation that waits for the disk.
     fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,

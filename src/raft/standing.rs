@@ -1,6 +1,6 @@
-//! Where this node stands in one group: the term, its leader, and whether effects may be performed
-//! (STO 7). Updated by every vote that openraft saves and every entry that is applied, so that
-//! nothing is missed or late.
+//! This node's state in one group: the term, its leader, and whether effects may be performed (STO
+//! 7). Updated by every vote that openraft saves and every entry that is applied, so that no change
+//! is missed or late.
 
 use crate::{
     metrics::GroupMetrics,
@@ -19,11 +19,12 @@ use tokio::time::Instant;
 /// Who leads a group, as this node knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// Term that the leader is of.
+    /// Term of the leader.
     pub term: Term,
-    /// Its leader; `None` while there is none, or it is not known, or known dead.
+    /// The leader; `None` if there is none, it is not known, or it is known to be dead.
     pub leader: Option<NodeId>,
-    /// This node leads and has applied its own term's first entry: it performs effects (STO 7).
+    /// This node leads and has applied the first entry of its own term: it performs effects (STO
+    /// 7).
     pub leading: bool,
 }
 
@@ -40,15 +41,15 @@ pub(crate) struct Standing {
     metrics: Arc<GroupMetrics>,
     /// Held while the sink is called, so that it gets the changes in order.
     present: Mutex<Present>,
-    /// The term that this process leads, once a majority has granted it; 0: none. Never taken
-    /// from a stored vote: a process that was restarted leads nothing.
+    /// The term in which this process leads, once a majority has granted it; 0: none. Never taken
+    /// from a stored vote: a restarted process leads nothing.
     own_term: AtomicU64,
     leading: AtomicBool,
     watch: watch::Sender<Leadership>,
 }
 
 impl Standing {
-    /// Of a process that has just started, with the vote that was stored.
+    /// The state of a process that has just started, with the stored vote.
     pub(crate) fn new(
         group: GroupId,
         me: NodeId,
@@ -79,7 +80,7 @@ impl Standing {
         })
     }
 
-    /// openraft saves a vote: a term has begun, or its leader is known.
+    /// Records a vote that openraft saves: a term has begun, or its leader is known.
     pub(crate) fn vote_saved(&self, vote: &Vote) {
         let mut present = self.present.lock();
         let term = vote.leader_id.term;
@@ -98,7 +99,7 @@ impl Standing {
         self.report_leader(&mut present, Term(term), leader);
     }
 
-    /// An entry of that term has been applied.
+    /// Records that an entry of that term was applied.
     pub(crate) fn applied(&self, term: u64) {
         if term == 0
             || self.own_term.load(Ordering::Acquire) != term
@@ -107,7 +108,7 @@ impl Standing {
             return;
         }
         let present = self.present.lock();
-        // Lost again while the entry was being applied.
+        // The leadership was lost again while the entry was applied.
         if self.own_term.load(Ordering::Acquire) != term {
             return;
         }
@@ -119,7 +120,7 @@ impl Standing {
         drop(present);
     }
 
-    /// The leader's process is known dead: there is no leader until another one is elected.
+    /// Records that the leader's process is dead: there is no leader until another one is elected.
     pub(crate) fn leader_died(&self, node: NodeId) {
         let mut present = self.present.lock();
         let term = match &present.vote {
@@ -129,8 +130,8 @@ impl Standing {
         self.report_leader(&mut present, term, None);
     }
 
-    /// A process that was known dead lives after all: what it led it leads still, unless it has been
-    /// succeeded.
+    /// Records that a process that was believed dead lives: it still leads its groups, unless
+    /// another leader was elected.
     pub(crate) fn leader_lives(&self, node: NodeId) {
         let mut present = self.present.lock();
         let term = match &present.vote {
@@ -140,7 +141,7 @@ impl Standing {
         self.report_leader(&mut present, term, Some(node));
     }
 
-    /// A proposal has come to nothing.
+    /// Reports that a proposal was lost.
     pub(crate) fn proposal_lost(&self) {
         self.sink.proposal_lost(self.group);
     }
@@ -168,13 +169,13 @@ impl Standing {
         }
     }
 
-    /// Whether effects may be performed now (STO 7).
+    /// True if effects may be performed now (STO 7).
     pub(crate) fn is_leading(&self) -> bool {
         self.leading.load(Ordering::Acquire)
     }
 
-    /// Whether this process has been elected and not deposed, its own term's first entry applied
-    /// or not.
+    /// True if this process was elected and not deposed, whether or not it has applied the first
+    /// entry of its term.
     pub(crate) fn is_elected(&self) -> bool {
         self.own_term.load(Ordering::Acquire) != 0
     }
@@ -189,7 +190,7 @@ impl Standing {
         *self.watch.borrow()
     }
 
-    /// Changes of who leads.
+    /// A watch of the leadership.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.watch.subscribe()
     }
@@ -282,7 +283,7 @@ mod tests {
         standing.leader_died(NodeId(2));
         standing.leader_died(NodeId(2));
         assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
-        // The same process is met again: it was not dead.
+        // A new link to the same process shows that it was not dead.
         standing.leader_lives(NodeId(3));
         standing.leader_lives(NodeId(2));
         assert_eq!(notices(&recorder), [Notice::Leader(3, Some(2))]);

@@ -1,10 +1,11 @@
-//! After a crash: the survivors agree at once on who follows the dead leader, without waiting for
-//! a timeout (DESIGN §8).
+//! Election after a crash: the survivors agree at once on the successor of a dead leader, without
+//! waiting for a timeout (DESIGN §8).
 //!
-//! openraft lets a node that is asked to take over elect itself inside a lease, and the voters grant
-//! it. Each survivor asks the others where they stand; the one with the longest log, and among
-//! equals the first in the group's preference, asks itself to take over with the dead leader's vote. The
-//! others give it a moment and then try themselves; election timeouts stay behind all this.
+//! openraft lets a node that is asked to take over start an election inside a lease, and the voters
+//! grant it. Each survivor asks the others for their positions. The one with the longest log, and
+//! among equals the first in the group's preference, asks itself to take over with the dead
+//! leader's vote. The others give it some time and then try themselves; election timeouts remain as
+//! a fallback.
 
 use crate::{
     codec::{Position, decode_positions, encode_groups},
@@ -24,10 +25,10 @@ use tokio::time::timeout;
 /// Longest wait for the others' positions.
 const ASK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long the first choice has before the next one tries.
+/// How long the first candidate has before the next one tries.
 const TURN: Duration = Duration::from_millis(150);
 
-/// Succeeds a dead node in all groups that it led.
+/// Elects successors of a dead node in all groups that it led.
 pub(crate) async fn succeed(shared: Arc<Shared>, dead: NodeId) {
     let headless: Vec<_> = shared.all().filter(|group| led_by(group, dead)).cloned().collect();
     headless.iter().for_each(|group| group.standing().leader_died(dead));
@@ -53,7 +54,7 @@ fn led_by(group: &Group, node: NodeId) -> bool {
     vote.is_some_and(|vote| vote.committed && node_of(vote.leader_id.voted_for) == node)
 }
 
-/// Where a node stands in the groups; nothing if it does not answer in time.
+/// The positions of a node in the groups; empty if it does not answer in time.
 async fn ask(
     shared: &Shared,
     node: NodeId,
@@ -68,7 +69,7 @@ async fn ask(
     (node, positions.unwrap_or_default())
 }
 
-/// Follows the dead leader in one group, or lets another one.
+/// Succeeds the dead leader in one group, or lets another node do so.
 async fn follow(
     shared: Arc<Shared>,
     group: Arc<Group>,
@@ -90,8 +91,8 @@ async fn follow(
     campaign(&group, dead, &mine.vote).await;
 }
 
-/// How many others come before this node; `None` if it should not try: an election is under way
-/// already, or no majority is there to win one.
+/// Number of nodes that precede this one as candidates; `None` if it should not try: an election
+/// has begun already, or no majority is reachable.
 fn turns(
     order: &[NodeId],
     me: NodeId,
@@ -110,7 +111,7 @@ fn turns(
     u32::try_from(before.count()).ok()
 }
 
-/// Asks this node's own Raft to take over, in the dead leader's name.
+/// Asks this node's own Raft to take over from the dead leader.
 async fn campaign(group: &Group, dead: NodeId, vote: &Vote) {
     if !led_by(group, dead) {
         return;

@@ -1,4 +1,4 @@
-//! openraft's types as this project uses them. Nothing above this floor sees them.
+//! openraft's types as this project uses them. The crates above do not see them.
 
 use crate::aligned_runtime::AlignedRuntime;
 use openraft::{
@@ -11,8 +11,8 @@ use quorate_storage::{CommandEntry, EntryId};
 use quorate_types::{LogIndex, NodeId, Term};
 use std::fmt;
 
-/// The types that openraft is used with. Leader ids are the standard ones, at most one leader a
-/// term: a term names its leader (SES 5).
+/// The type configuration of openraft. Leader ids are the standard ones, at most one leader for
+/// each term: a term identifies its leader (SES 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TypeConfig;
 
@@ -57,7 +57,7 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// Where openraft reports the end of a proposal.
+/// The callback by which openraft reports the end of a proposal.
 pub(crate) struct Ticket<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> Ticket<T> {
@@ -72,13 +72,13 @@ impl<T: OptionalSend + 'static> Responder<TypeConfig, T> for Ticket<T> {
     }
 }
 
-/// openraft's name of an entry. A standard leader id keeps only the term of a leader, so the
+/// The entry id for openraft's log id. A standard leader id keeps only the term of a leader, so the
 /// leader's node is not known here and not stored: it is always 0.
 pub(crate) fn entry_id(id: &LogId) -> EntryId {
     EntryId { term: Term(id.leader_id.term), leader: NodeId(0), index: LogIndex(id.index) }
 }
 
-/// The other way round.
+/// The log id for an entry id.
 pub(crate) fn log_id(id: EntryId) -> LogId {
     log_id_of(id.term.0, id.index.0)
 }
@@ -99,7 +99,7 @@ pub(crate) fn raft_id(node: NodeId) -> u64 {
     u64::from(node.0)
 }
 
-/// The node of that number; numbers are only ever made by [`raft_id`].
+/// The node with that number; all numbers are made by [`raft_id`].
 pub(crate) fn node_of(id: u64) -> NodeId {
     NodeId(u16::try_from(id).unwrap_or(u16::MAX))
 }

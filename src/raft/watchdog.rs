@@ -1,13 +1,13 @@
-//! A leader whose disk hangs is the worst kind of alive: it gives up its leaderships and takes no
-//! new ones until the disk answers (DESIGN §8).
+//! A leader whose disk hangs blocks its groups without being replaced: it gives up its leaderships
+//! and takes no new ones until the disk answers (DESIGN §8).
 
 use crate::{aligned_runtime::every, leadership, shared::Shared};
 use std::{sync::Arc, time::Duration};
 
-/// How often the log writer is looked at.
+/// How often the log writer is checked.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Watches the log writer, for ever.
+/// Monitors the log writer, until it is aborted.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(EVERY);
     loop {

@@ -28,13 +28,13 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Longest wait for the hello of a stream that was opened.
+/// Longest wait for the hello of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Refused streams are logged this often, at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a frame has beside its payload, bytes, at most.
+/// Maximum size of a frame without its payload, bytes.
 const FRAME_HEAD_BYTES_MAX: usize = 1024;
 
 /// The gRPC service of the links: what the other nodes dial.
@@ -79,8 +79,8 @@ impl Acceptor {
         Ok(Response::new(Box::pin(LaneFrames(queue).map(Ok))))
     }
 
-    /// The status for who is refused, and a line in the log now and then: it will try again, for
-    /// ever and many times in a second.
+    /// The status for a refused stream. The refusal is logged only now and then, since the peer
+    /// retries for ever, many times a second.
     fn refuse(&self, refusal: &Refusal) -> Status {
         let mut logged = self.logged_at.lock();
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
@@ -90,7 +90,7 @@ impl Acceptor {
         status(refusal, self.shared.is_member())
     }
 
-    /// Reads the hello that a stream begins with, and takes note of who speaks.
+    /// Reads the hello at the beginning of a stream, and records the peer.
     async fn greet(&self, frames: &mut Streaming<Frame>) -> Result<PeerHello, Refusal> {
         let first = timeout(HELLO_TIMEOUT, frames.message()).await;
         let Ok(Ok(Some(first))) = first else { return Err(Refusal::NoHello) };
@@ -124,8 +124,8 @@ impl Links for Acceptor {
     }
 }
 
-/// Reads a stream to its end, handing on what it brings. While too many bytes of answers wait to
-/// be sent back, it is not read: the caller's own lane fills, and its bound holds.
+/// Reads a stream to its end, and passes its messages on. While too many bytes of answers wait to
+/// be sent back, the stream is not read: the caller's own lane fills up to its bound.
 async fn read(
     shared: Arc<Shared>,
     origin: Origin,

@@ -1,34 +1,34 @@
-//! Whether this process belongs where it was started: who let it in, who rejects it for good, and
-//! what follows from both (DESIGN §8).
+//! Whether this process belongs to the cluster: which nodes have admitted it, which reject it for
+//! good, and what follows from both (DESIGN §8).
 //!
-//! A rejection says only that two nodes do not fit; which one is wrong follows from what else is
-//! known. A process that a majority has let in belongs there and is never wrong again, whatever a
-//! stranger says. Only nodes that know their cluster count for that majority, or all nodes together
-//! (the first formation): two nodes that have lost their data let each other in, beside the one that
-//! has it. One that was not yet let in is wrong
+//! A rejection says only that two nodes do not fit; which one is wrong follows from other facts. A
+//! process that a majority has admitted belongs to the cluster and is never wrong again, whatever
+//! another node says. Only nodes that know their cluster count for that majority, or all nodes
+//! together (the first formation): two nodes that have lost their data admit each other, beside the
+//! one that still has it. A process that was not yet admitted is wrong
 //! - if the nodes that do not reject it, with itself, cannot be a majority; or
-//! - if a member rejects it and no node that knows its cluster lets it in: a cluster works there, or
-//!   did, and this process is no part of it.
+//! - if a member rejects it and no node that knows its cluster admits it: a cluster works there, or
+//!   did, and this process is not part of it.
 
 use crate::rejection::{Reason, Rejected, Rejection};
 use parking_lot::Mutex;
 use quorate_types::NodeId;
 use std::collections::BTreeMap;
 
-/// What came of the last attempt to link a node.
+/// The result of the last attempt to link a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// None has ended yet.
+    /// No attempt has ended yet.
     UnderWay,
-    /// It let this process in; and whether it knows its cluster.
+    /// The node admitted this process; `formed` if the node knows its cluster.
     Linked { formed: bool },
-    /// It rejects this process for good.
+    /// The node rejects this process for good.
     Rejected(Rejection),
-    /// Nothing that proves anything: it cannot be reached, or may let this process in later.
+    /// Proves nothing: the node cannot be reached, or may admit this process later.
     Failed,
 }
 
-/// What this process knows of its own place.
+/// The facts from which this process decides whether it belongs to the cluster.
 #[derive(Debug)]
 pub(crate) struct Admission {
     me: NodeId,
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl State {
-    /// Nodes of the cluster, this one included, that are enough to decide.
+    /// Number of nodes, this one included, that are a majority.
     fn majority(&self) -> usize {
         self.members() / 2 + 1
     }
@@ -55,7 +55,7 @@ impl State {
         self.attempts.values().filter(|attempt| which(attempt)).count()
     }
 
-    /// Whether the rejections prove that this process is in the wrong place.
+    /// True if the rejections prove that this process does not belong to the cluster.
     fn is_wrong(&self) -> bool {
         let rejecting = self.count(|attempt| matches!(attempt, Attempt::Rejected(_)));
         if rejecting == 0 || self.admitted {
@@ -71,7 +71,7 @@ impl State {
         no_majority_left || (by_a_member && nobody_vouches)
     }
 
-    /// The reason given by the most nodes, and those.
+    /// The reason that most nodes give, and those nodes.
     fn verdict(&self, me: NodeId) -> Option<Rejected> {
         let mut by: BTreeMap<Reason, Vec<NodeId>> = BTreeMap::new();
         for (node, attempt) in &self.attempts {
@@ -85,7 +85,7 @@ impl State {
 }
 
 impl Admission {
-    /// Of a process that has not dialed anybody yet. One node alone is its own majority.
+    /// The state of a process that has not dialed any node yet. A single node is its own majority.
     pub(crate) fn new(me: NodeId, others: impl IntoIterator<Item = NodeId>) -> Self {
         let attempts: BTreeMap<_, _> =
             others.into_iter().map(|node| (node, Attempt::UnderWay)).collect();
@@ -93,12 +93,12 @@ impl Admission {
         Self { me, state: Mutex::new(state) }
     }
 
-    /// Whether a majority has let this process in, at any one moment since it started.
+    /// True if at any moment since the start a majority had admitted this process.
     pub(crate) fn is_admitted(&self) -> bool {
         self.state.lock().admitted
     }
 
-    /// Takes note of an attempt. Gives the verdict if this process is in the wrong place.
+    /// Records an attempt. Returns the verdict if this process does not belong to the cluster.
     pub(crate) fn note(&self, node: NodeId, attempt: Attempt) -> Option<Rejected> {
         let mut state = self.state.lock();
         state.attempts.insert(node, attempt);

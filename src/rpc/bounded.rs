@@ -1,4 +1,4 @@
-//! Connections that the rpc port has let in: bounded in number, in all and from each address.
+//! Connections accepted by the rpc port: bounded in number, in total and for each address.
 
 use crate::sockets::Socket;
 use futures::{Stream, StreamExt};
@@ -15,9 +15,9 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// Connections at once. A node has a few to each of the others, `quorate ctl` one a call.
+/// Maximum of connections. A node has a few to each of the others, `quorate ctl` one for each call.
 const CONNECTIONS_MAX: usize = 512;
-/// Connections at once from one address, so that no other node is shut out by it.
+/// Maximum of connections from one address, so that it cannot shut other nodes out.
 const SOURCE_MAX: usize = 64;
 
 /// Connections that are open, by address.
@@ -28,7 +28,7 @@ struct Open {
 }
 
 impl Open {
-    /// Counts one more, if there may be one more.
+    /// Counts one more connection, if the bounds allow it.
     fn add(&mut self, source: IpAddr) -> bool {
         let of_source = self.sources.get(&source).copied().unwrap_or(0);
         let fits = self.all < CONNECTIONS_MAX && of_source < SOURCE_MAX;
@@ -64,7 +64,7 @@ impl<S> Drop for Counted<S> {
     }
 }
 
-/// Those of the incoming connections that there is room for; others are closed at once.
+/// The incoming connections within the bounds; others are closed at once.
 pub(crate) fn bounded<S: Socket>(
     incoming: impl Stream<Item = (S, IpAddr)>,
 ) -> impl Stream<Item = io::Result<Counted<S>>> {

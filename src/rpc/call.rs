@@ -1,4 +1,4 @@
-//! Calls under way over one connection, and what may become of them.
+//! Calls in progress over one connection, and their outcomes.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ pub enum CallError {
     /// The node is not linked; nothing was sent.
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
-    /// The message is larger than any may be; nothing was sent.
+    /// The message is larger than the maximum; nothing was sent.
     #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
     /// The deadline passed. The call may have been carried out.
@@ -27,12 +27,12 @@ pub enum CallError {
     /// The connection ended. The call may have been carried out.
     #[error("the connection to node {0} ended before the answer")]
     Lost(NodeId),
-    /// The node refuses; the bytes say why, in the service's own words.
+    /// The node refused the call; the bytes contain the reason, encoded by the service.
     #[error("node {node} refused the call")]
     Refused {
         /// Node that refused.
         node: NodeId,
-        /// What it says.
+        /// The reason.
         reason: Bytes,
     },
 }
@@ -43,10 +43,10 @@ pub enum NotifyError {
     /// The node is not linked.
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
-    /// As many bytes wait in the lane as may.
+    /// The lane is full.
     #[error("the send queue to node {0} is full")]
     Full(NodeId),
-    /// The message is larger than any may be.
+    /// The message is larger than the maximum.
     #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
 }
@@ -64,7 +64,7 @@ pub(crate) struct Calls {
 struct Waiting {
     last: u64,
     closed: bool,
-    /// Looked up by id only.
+    /// Used for look-ups by id only.
     answers: HashMap<u64, oneshot::Sender<Answer>>,
 }
 
@@ -85,7 +85,7 @@ impl Calls {
         (id, PendingCall { id, receiver, calls: Arc::clone(self) })
     }
 
-    /// Hands an answer to who waits for it; one that nobody waits for any more is dropped.
+    /// Passes an answer to the caller that waits for it; if none waits any more, it is dropped.
     pub(crate) fn answer(&self, id: u64, refused: bool, payload: Bytes) {
         let sender = self.state.lock().answers.remove(&id);
         if let Some(sender) = sender {
@@ -95,12 +95,12 @@ impl Calls {
             } else {
                 Ok(reason)
             };
-            // Who waited may have just given up.
+            // The caller may have given up just now.
             let _ = sender.send(answer);
         }
     }
 
-    /// The connection has ended: nothing will be answered any more.
+    /// The connection has ended: no more answers will arrive.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -108,7 +108,7 @@ impl Calls {
     }
 }
 
-/// A call whose request is queued: a future of its answer. Dropping it gives the answer up.
+/// A call whose request is queued: a future of its answer. A drop cancels the wait.
 #[derive(Debug)]
 pub struct PendingCall {
     id: u64,

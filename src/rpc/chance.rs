@@ -1,6 +1,6 @@
-//! The one source of chance for all that runs above storage: the operating system's, by way of
-//! `rand`'s generator of each thread, which is fit for secrets. A simulation gives the thread that it
-//! runs on a seed, from which everything that is drawn there follows.
+//! The one source of randomness for all crates above storage: the operating system's, through
+//! `rand`'s thread-local generator, which is fit for secrets. A simulation seeds the thread on
+//! which it runs, so that all values drawn there follow from the seed.
 
 use rand::{
     Rng, SeedableRng,
@@ -25,7 +25,7 @@ where
     })
 }
 
-/// Draws a number of a range.
+/// Draws a number from a range.
 #[must_use]
 pub fn in_range(range: RangeInclusive<u64>) -> u64 {
     SEEDED.with_borrow_mut(|seeded| match seeded {
@@ -34,8 +34,8 @@ pub fn in_range(range: RangeInclusive<u64>) -> u64 {
     })
 }
 
-/// For simulations: whatever this thread draws from now on follows from the seed. Nothing that it
-/// draws is a secret any more.
+/// For simulations: all values that this thread draws from now on follow from the seed. They are
+/// not secret any more.
 pub fn seed(seed: u64) {
     SEEDED.set(Some(StdRng::seed_from_u64(seed)));
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Both lanes to one process, and the calls under way on them.
+/// Both lanes to one process, and the calls in progress on them.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: PeerHello,

@@ -26,11 +26,11 @@ use tonic::{
 };
 use tower::service_fn;
 
-/// Longest wait for a connection, and for the hello on it. A process that hangs accepts
-/// connections, in its kernel, and says nothing.
+/// Longest wait for a connection, and for the hello on it. The kernel of a hanging process still
+/// accepts connections, but the process sends nothing.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that ended sooner is not dialed again without a pause.
+/// After a connection that ended within this time, there is a pause before the next dial.
 const SHORT_LIVED: Duration = Duration::from_millis(50);
 
 /// Pause between attempts, drawn from this range so that nodes do not dial in step.
@@ -66,8 +66,8 @@ impl From<Status> for DialError {
 }
 
 impl DialError {
-    /// Whether it stays until somebody changes a setting. That a node does not run, or lets nobody in
-    /// while it starts or stops, is part of every start.
+    /// True if the error stays until a setting is changed. A node that does not run, or that
+    /// accepts no connections while it starts or stops, is part of every start.
     fn stays(&self) -> bool {
         match self {
             Self::Status(status) => status.code() == Code::FailedPrecondition,
@@ -82,7 +82,7 @@ impl DialError {
         }
     }
 
-    /// What the attempt says of this process's own place.
+    /// The attempt's meaning for this process's own admission.
     fn attempt(&self) -> Attempt {
         match self {
             Self::Status(status) => rejection(status).map_or(Attempt::Failed, Attempt::Rejected),
@@ -90,7 +90,7 @@ impl DialError {
                 let (reason, admitted) = (Reason::Secret, *admitted);
                 Attempt::Rejected(Rejection { reason, admitted })
             }
-            // What this node has against the other one says nothing of its own place.
+            // This node's objection to the peer says nothing about this node.
             Self::Peer(_)
             | Self::Handshake(_)
             | Self::Refused
@@ -103,12 +103,12 @@ impl DialError {
     }
 }
 
-/// One lane, opened.
+/// One opened lane.
 struct Opened {
     peer: PeerHello,
     queue: Arc<LaneQueue>,
     answers: Streaming<Frame>,
-    /// Held so that the connection lasts.
+    /// Held to keep the connection open.
     _client: LinksClient<Channel>,
 }
 
@@ -164,7 +164,7 @@ fn log_failure(
     }
 }
 
-/// Both lanes, or neither, to one and the same process.
+/// Opens both lanes, or none, to the same process.
 async fn open_both(
     shared: &Shared,
     node: NodeId,
@@ -180,8 +180,8 @@ async fn open_both(
     Ok((control, bulk))
 }
 
-/// Each lane is a TCP connection of its own, so that what is large does not wait in the same
-/// socket before what is urgent.
+/// Opens a lane. Each lane is a separate TCP connection, so that large messages do not delay urgent
+/// ones in a socket.
 async fn open(
     shared: &Shared,
     node: NodeId,
@@ -210,7 +210,7 @@ async fn open(
     Ok(Opened { peer, queue, answers, _client: client })
 }
 
-/// Checks the hello that a stream is answered with, and takes note of who answers.
+/// Checks the hello with which a stream is answered, and records the peer.
 fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, DialError> {
     let incoming = Joiner::default().push(first)?;
     let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
@@ -238,12 +238,12 @@ async fn connect(shared: &Shared, address: &str) -> Result<Channel, DialError> {
     }
 }
 
-/// What calls are sent over, on a connection that has just been opened.
+/// The gRPC channel for calls, over a connection that has just been opened.
 async fn channel(mut stream: impl Socket, secret: &ClusterSecret) -> Result<Channel, DialError> {
     handshake::dial(&mut stream, secret).await?;
     let mut stream = Some(TokioIo::new(stream));
     let connector = service_fn(move |_: tonic::transport::Uri| {
-        // Asked a second time only if the connection has ended, and then it is not wanted.
+        // tonic connects a second time only if the connection has ended, and then it must not.
         let stream = stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
         std::future::ready(stream)
     });
@@ -257,7 +257,7 @@ async fn channel(mut stream: impl Socket, secret: &ClusterSecret) -> Result<Chan
     Ok(endpoint.connect_with_connector(connector).await?)
 }
 
-/// From the moment both lanes are open until one of them ends.
+/// Runs from the opening of both lanes until one of them ends.
 async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     let peer = control.peer;
     if !shared.peers.linked(peer.node, peer.boot) {

@@ -1,5 +1,5 @@
-//! The rpc port's door: each connection proves that it comes from someone who knows the cluster secret
-//! before anything else is read from it.
+//! Access to the rpc port: each connection must prove that it knows the cluster secret before
+//! anything else is read from it.
 //!
 //! All services are behind the handshake, so calls carry no credentials. Handshakes are bounded in
 //! number, in number for each address, and in time. A wrong proof is answered late and logged.
@@ -34,13 +34,13 @@ use tower::Service;
 
 /// Longest wait for the other end's half of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Handshakes in progress, at most; more connections wait to be accepted.
+/// Maximum of handshakes in progress; more connections wait to be accepted.
 const HANDSHAKES_MAX: usize = 256;
-/// Handshakes in progress with one address, and with one source, at most; a further connection is
-/// closed. Nodes may share a source (one /64), so that it gets more than an address does.
+/// Maximum of handshakes in progress with one address, and with one source; a further connection is
+/// closed. Nodes may share a source (one /64), so its maximum is higher.
 const HANDSHAKES_OF_ADDRESS_MAX: usize = 32;
 const HANDSHAKES_OF_SOURCE_MAX: usize = 128;
-/// How long a wrong proof waits for its answer, so that secrets cannot be tried fast.
+/// Delay of the answer to a wrong proof, so that secrets cannot be tried fast.
 const REFUSAL_DELAY: Duration = Duration::from_millis(250);
 /// Refused connections are logged this often, at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Whether a majority has admitted this node; peers that it refuses are informed of that.
 type IsAdmitted = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Lets connections in.
+/// Authenticates incoming connections.
 #[derive(Clone)]
 pub struct Door {
     secret: ClusterSecret,
@@ -88,7 +88,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts one more; false if there are too many with that address or its source.
+    /// Counts one more handshake; false if its address or its source has too many.
     fn add(&mut self, address: IpAddr) -> bool {
         let source = Source::of(address);
         let of_address = self.by_address.get(&address).copied().unwrap_or(0);
@@ -117,8 +117,8 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
 }
 
 impl Door {
-    /// A door for who knows the secret. `is_admitted` says whether this node has been let in by a
-    /// majority of its cluster.
+    /// A door for peers that know the secret. `is_admitted` says whether a majority of the cluster
+    /// has admitted this node.
     pub fn new(
         secret: ClusterSecret,
         is_admitted: impl Fn() -> bool + Send + Sync + 'static,
@@ -132,7 +132,8 @@ impl Door {
         }
     }
 
-    /// Accepts connections as long as somebody takes those that are let in, each with its address.
+    /// Accepts connections and passes on those that are authenticated, each with its address, as
+    /// long as the receiver exists.
     pub async fn accept_all<A: Accept>(
         self,
         listener: A,
@@ -159,7 +160,7 @@ impl Door {
         }
     }
 
-    /// Counts a handshake; `None` if there are too many with that address or its source.
+    /// Counts a handshake; `None` if its address or its source has too many.
     fn begin(&self, address: IpAddr, permit: OwnedSemaphorePermit) -> Option<InProgress> {
         let counted = self.counts.lock().add(address);
         counted.then(|| InProgress { door: self.clone(), address, _permit: permit })
@@ -181,7 +182,7 @@ async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Se
     match timeout(HANDSHAKE_TIMEOUT, opened).await {
         Ok(Ok(())) => {
             drop(handshake);
-            // Closed when the port is.
+            // The receiver is closed when the port is.
             let _ = let_in.send((stream, address)).await;
         }
         Ok(Err(error)) => {
@@ -192,7 +193,7 @@ async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Se
             if matches!(error, HandshakeError::WrongProof) {
                 sleep(REFUSAL_DELAY).await;
                 let refused = handshake::refuse(&mut stream, (door.is_admitted)());
-                // Who does not take the answer is refused all the same.
+                // A peer that does not read the answer is refused nevertheless.
                 let _ = timeout(HANDSHAKE_TIMEOUT, refused).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Messages on their way out, cut into frames.
+//! Outgoing messages, divided into frames.
 
 use crate::{
     lane::FRAME_BYTES_MAX,
@@ -7,37 +7,37 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Debug)]
 pub(crate) enum Head {
     /// The first message of a stream.
     Hello(Hello),
-    /// Asks for an answer.
+    /// A request, which is answered.
     Request {
-        /// Names the answer.
+        /// Identifies the answer.
         id: u64,
-        /// Number of the service that is asked.
+        /// Number of the service.
         service: u32,
-        /// Raft group that is asked.
+        /// Raft group of the request.
         group: u32,
     },
     /// The answer to a request.
     Response {
         /// Id of the request.
         id: u64,
-        /// The payload says why there is none.
+        /// True if the payload is the reason of a refusal.
         refused: bool,
     },
     /// A notice, which has no answer.
     Notice {
-        /// Number of the service that the notice is for.
+        /// Number of the service.
         service: u32,
-        /// Raft group that the notice is for.
+        /// Raft group of the notice.
         group: u32,
     },
 }
 
-/// What a queued message counts beside its payload, bytes: its head, roughly.
+/// Bytes that a queued message counts in addition to its payload: roughly those of its head.
 const HEAD_BYTES: usize = 32;
 
 /// One message in a lane's queue.
@@ -53,12 +53,12 @@ impl Outgoing {
         Self { head: Some(head), total: payload.len(), payload }
     }
 
-    /// Bytes that it still takes up in the queue.
+    /// Bytes that the message still has in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.payload.len() + if self.head.is_some() { HEAD_BYTES } else { 0 }
     }
 
-    /// Whether its last frame has been taken.
+    /// True if its last frame was taken.
     pub(crate) fn is_sent(&self) -> bool {
         self.head.is_none() && self.payload.is_empty()
     }
@@ -75,7 +75,7 @@ impl Outgoing {
 }
 
 fn first_frame(head: Head, total: usize, payload: Bytes) -> Body {
-    // The sender refuses messages of more than `MESSAGE_BYTES_MAX`, which fits.
+    // The sender refuses messages above `MESSAGE_BYTES_MAX`, so the length fits.
     let total = u32::try_from(total).unwrap_or(u32::MAX);
     match head {
         Head::Hello(hello) => Body::Hello(hello),

@@ -21,10 +21,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// First bytes from both ends: the protocol, and the version of this handshake.
 const MAGIC: [u8; 8] = *b"QUORATE\x01";
 
-/// The acceptor's last message: what it says of the dialer's proof, and its own proof.
+/// The acceptor's last message: its verdict on the dialer's proof, and its own proof.
 const VERDICT_BYTES: usize = 1 + PROOF_BYTES;
 
-/// What the acceptor says of the dialer's proof.
+/// The verdict on the dialer's proof.
 const ACCEPTED: u8 = 0;
 /// The proof is wrong.
 const REFUSED: u8 = 1;
@@ -80,8 +80,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The acceptor's first half: waits for the dialer's proof. What is wrong with it is reported by
-/// [`refuse`].
+/// The acceptor's first half: waits for the dialer's proof. [`refuse`] reports a wrong one.
 ///
 /// # Errors
 /// The proof is wrong, or the connection fails.
@@ -138,7 +137,7 @@ mod tests {
         ClusterSecret::new(text).unwrap()
     }
 
-    /// Both halves with these secrets: what the dialer and the acceptor find.
+    /// Runs both halves with these secrets; the results of the dialer and the acceptor.
     async fn meet(
         dialer: &ClusterSecret,
         acceptor: &ClusterSecret,
@@ -164,8 +163,8 @@ mod tests {
         assert!(matches!(accepted, Err(HandshakeError::WrongProof)), "{accepted:?}");
     }
 
-    /// An impostor that says "accepted" without a proof is found out, also one that sends the dialer's
-    /// own proof back.
+    /// An impostor that says "accepted" without a proof is detected, also one that sends the
+    /// dialer's own proof back.
     #[tokio::test]
     async fn an_acceptor_must_prove_itself_too() {
         let ours = secret(b"0123456789abcdef");
@@ -186,7 +185,7 @@ mod tests {
         }
     }
 
-    /// What was recorded on one connection opens no other, and the secret itself is never sent.
+    /// A recording of one connection cannot open another, and the secret itself is never sent.
     #[tokio::test]
     async fn a_recording_opens_nothing() {
         let ours = secret(b"0123456789abcdef");

@@ -1,4 +1,4 @@
-//! Who is at the other end: the first message of each stream, and what speaks against it.
+//! The first message of each stream, which identifies the peer, and the objections to it.
 
 use crate::wire::Hello;
 use quorate_types::{BootNumber, ClusterId, Incarnation, NodeId};
@@ -13,24 +13,24 @@ use std::{
 /// Version of the protocol between nodes. Another one is refused.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a peer has said of itself.
+/// What a peer has sent about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHello {
     /// Id of the node.
     pub node: NodeId,
-    /// Names its process: those of one data directory ascend.
+    /// Boot number of its process: the numbers of one data directory ascend.
     pub boot: BootNumber,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
-    /// The cluster that it belongs to; `None` while it does not know.
+    /// The cluster that it belongs to; `None` if it does not know it yet.
     pub cluster: Option<ClusterId>,
 }
 
-/// What speaks against a hello. Both sides name it in their logs; what of it is permanent is sent to
-/// the one who is refused as a [`Reason`](crate::Reason).
+/// An objection to a hello. Both sides log it; a permanent one is sent to the refused node as a
+/// [`Reason`](crate::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Another protocol version.
+    /// The protocol version differs.
     #[error("the peer speaks protocol version {theirs}, this node version {PROTOCOL_VERSION}")]
     Protocol {
         /// Protocol version of the peer.
@@ -44,18 +44,18 @@ pub enum Refusal {
         /// Cluster id of this node.
         ours: ClusterId,
     },
-    /// It goes by this node's own id.
+    /// The peer has this node's own id.
     #[error("the peer has the id of this node, {0}")]
     SameNode(NodeId),
-    /// It is not a node of the cluster.
+    /// The peer is not a node of the cluster.
     #[error("node {0} is not a member of this cluster")]
     Unknown(NodeId),
-    /// At the address of one node another one answers.
+    /// Another node answers at the address of a node.
     #[error("node {found} answers at the address of node {wanted}")]
     OtherNode {
-        /// The node that was wanted.
+        /// The node that was dialed.
         wanted: NodeId,
-        /// The node that is there.
+        /// The node that answered.
         found: NodeId,
     },
     /// The node has lost its data: its votes and acknowledgements do not count (DESIGN §8).
@@ -66,30 +66,30 @@ pub enum Refusal {
     Incarnation {
         /// Id of the node.
         node: NodeId,
-        /// What it says now.
+        /// The directory that it names now.
         theirs: Incarnation,
-        /// What is known of it.
+        /// The directory that is known of it.
         known: Incarnation,
     },
-    /// The cluster is not formed yet, and its settings name other nodes: the two would form it
-    /// each in its own way.
+    /// The cluster is not formed yet, and the peer's settings name other nodes: the two would form
+    /// different clusters.
     #[error("the peer has other cluster members in its settings than this node (setting cluster)")]
     Members,
-    /// The node has had a process that its data directory knows nothing of.
+    /// The node has had a process that its data directory does not know.
     #[error("the peer is a former process of node {0}, or its data directory is an older copy")]
     FormerProcess(NodeId),
-    /// The first message of the stream is no hello, or did not come in time.
+    /// The first message of the stream is not a hello, or did not arrive in time.
     #[error("the peer did not identify itself")]
     NoHello,
 }
 
-/// The cluster's identity, which a node that is just being formed does not know yet. Shared; set
+/// The cluster's identity, which a node does not know before it belongs to a cluster. Shared; set
 /// once it is known.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCell(Arc<AtomicU64>);
 
 impl ClusterCell {
-    /// A cell for a node that knows its cluster already, or does not.
+    /// A cell for a node that knows its cluster already, or does not yet.
     #[must_use]
     pub fn new(cluster: Option<ClusterId>) -> Self {
         let cell = Self::default();
@@ -99,7 +99,7 @@ impl ClusterCell {
         cell
     }
 
-    /// Names the cluster. From now on nodes of other clusters are refused.
+    /// Sets the cluster. From now on nodes of other clusters are refused.
     pub fn set(&self, cluster: ClusterId) {
         self.0.store(cluster.0, Ordering::Release);
     }
@@ -114,7 +114,7 @@ impl ClusterCell {
     }
 }
 
-/// Digest of a list of nodes (FNV-1a): lists that differ are never taken for one.
+/// Digest of a list of nodes (FNV-1a), which distinguishes different lists.
 pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
     let bytes = members.iter().flat_map(|node| node.0.to_be_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
@@ -122,7 +122,7 @@ pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
     })
 }
 
-/// What this node says of itself, to `to`.
+/// The hello of this node to node `to`.
 pub(crate) fn hello(
     me: &PeerHello,
     former_boots: &[BootNumber],
@@ -142,7 +142,7 @@ pub(crate) fn hello(
     }
 }
 
-/// What does not depend on what is known of the peer: version, cluster, ids.
+/// Checks that do not depend on earlier facts about the peer: version, cluster, ids.
 pub(crate) fn examine(
     hello: &Hello,
     me: NodeId,
@@ -166,7 +166,7 @@ pub(crate) fn examine(
     if to != me {
         return Err(Refusal::OtherNode { wanted: to, found: me });
     }
-    // Once it is formed, its log says who belongs to it.
+    // Once a cluster is formed, its log defines its members.
     if (theirs.is_none() || cluster.is_none()) && hello.members != members {
         return Err(Refusal::Members);
     }

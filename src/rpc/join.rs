@@ -1,4 +1,4 @@
-//! Frames put together to messages again.
+//! Reassembles frames to messages.
 
 use crate::{
     frame::Head,
@@ -14,7 +14,7 @@ pub(crate) struct Incoming {
     pub(crate) payload: Bytes,
 }
 
-/// What a peer may not send. The connection ends.
+/// An invalid frame of a peer. The connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("a frame has no body")]
@@ -31,7 +31,7 @@ pub(crate) enum FrameError {
     WrongKind,
 }
 
-/// Joins the frames of one stream, which come in order.
+/// Joins the frames of one stream, which arrive in order.
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
     open: Option<Open>,
@@ -41,13 +41,13 @@ pub(crate) struct Joiner {
 struct Open {
     head: Head,
     total: usize,
-    /// Grows as parts arrive; what was announced is not reserved, so that an announcement alone
+    /// Grows as parts arrive; the announced size is not reserved, so that an announcement alone
     /// takes no memory.
     joined: BytesMut,
 }
 
 impl Joiner {
-    /// Takes the next frame; gives the message that it completes.
+    /// Adds the next frame; returns the message that it completes.
     pub(crate) fn push(&mut self, frame: Frame) -> Result<Option<Incoming>, FrameError> {
         let (head, total, payload) = match frame.body.ok_or(FrameError::Empty)? {
             Body::Part(part) => return self.part(&part),

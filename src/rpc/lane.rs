@@ -1,4 +1,4 @@
-//! One lane: a queue of messages, bounded in bytes, that the stream drains as frames.
+//! One lane: a queue of messages, bounded in bytes, from which the stream takes frames.
 
 use crate::{frame::Outgoing, wire::Frame};
 use futures::Stream;
@@ -11,14 +11,14 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Most bytes of payload in one frame, so that what is large lets others through (DESIGN §6).
+/// Maximum of payload bytes in one frame, so that large messages let others through (DESIGN §6).
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 
-/// Most bytes of one message. A larger one is refused by the sender; a peer that announces a
-/// larger one loses its connection.
+/// Maximum of bytes of one message. The sender refuses a larger one; a peer that announces a larger
+/// one loses its connection.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Which of the two streams between two nodes.
+/// One of the two streams between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Votes, heartbeats, answers, delivery references.
@@ -28,9 +28,10 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// While this many bytes wait in this lane to one peer, a notice is refused and a call waits, where
-    /// `bulk` may wait in the bulk lane. The message that fills a lane may be of any size, so that a
-    /// large one needs no more room than the small ones that would otherwise always come first.
+    /// While this number of bytes waits in this lane to one peer, a notice is refused and a call
+    /// waits; `bulk` is the number for the bulk lane. The message that fills a lane may be of any
+    /// size, so that a large one needs no more room than the small ones that would otherwise always
+    /// precede it.
     #[must_use]
     pub(crate) fn bytes_max(self, bulk: usize) -> usize {
         match self {
@@ -45,11 +46,11 @@ impl Lane {
 pub(crate) enum PushError {
     /// The connection has ended.
     Closed,
-    /// The lane holds as many bytes as it may.
+    /// The lane is full.
     Full,
 }
 
-/// Messages that wait to be sent over one stream.
+/// Messages that wait to be sent on one stream.
 #[derive(Debug)]
 pub(crate) struct LaneQueue {
     state: Mutex<State>,
@@ -66,7 +67,7 @@ struct State {
 }
 
 impl LaneQueue {
-    /// A lane in which this many bytes may wait.
+    /// A lane in which this number of bytes may wait.
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max })
     }
@@ -79,8 +80,8 @@ impl LaneQueue {
         Ok(())
     }
 
-    /// Queues the message, waiting for room. The order is that of the calls only among callers
-    /// that wait one after the other.
+    /// Queues the message, after waiting for room. The order is that of the calls only among
+    /// callers that wait one after the other.
     pub(crate) async fn push(&self, message: Outgoing) -> Result<(), PushError> {
         loop {
             let room = self.room.notified();
@@ -109,8 +110,8 @@ impl LaneQueue {
         Ok(())
     }
 
-    /// Queues the message beyond the bound: answers, whose number the reader bounds by not reading
-    /// on while there is no room ([`LaneQueue::wait_for_room`]).
+    /// Queues the message even beyond the bound. This is for answers, whose number the reader
+    /// bounds: it does not read while there is no room ([`LaneQueue::wait_for_room`]).
     pub(crate) fn push_beyond(&self, message: Outgoing) {
         let mut state = self.state.lock();
         if !state.closed {
@@ -126,7 +127,7 @@ impl LaneQueue {
         }
     }
 
-    /// Waits until less than the bound is queued, or the queue is closed.
+    /// Waits until fewer bytes than the bound are queued, or the queue is closed.
     pub(crate) async fn wait_for_room(&self) {
         loop {
             let room = self.room.notified();
@@ -140,7 +141,7 @@ impl LaneQueue {
         }
     }
 
-    /// Ends the stream; what is queued is dropped.
+    /// Ends the stream; queued messages are dropped.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,17 +1,17 @@
-//! Links between the nodes of a cluster: who is there, and messages to them over gRPC.
+//! Links between the nodes of a cluster: membership of processes, and messages over gRPC.
 //!
-//! Each node dials every other one and opens two streams to it, a *control* lane for what is small
-//! and urgent and a *bulk* lane for what is large (DESIGN §6). What A sends B goes over the streams
-//! that A dialed; answers come back on them.
+//! Each node dials every other one and opens two streams to it, a *control* lane for small and
+//! urgent messages and a *bulk* lane for large ones (DESIGN §6). A sends to B over the streams that
+//! A dialed; answers return on them.
 //!
-//! The first message of a stream in each direction is a *hello*: who speaks, as which process, with
-//! which data. What speaks against it is a *refusal*. One that will not pass by itself travels back
-//! as a *rejection*, and when enough others reject a process that was never one of them it is
-//! *rejected*: in the wrong place, and to end.
+//! The first message of a stream in each direction is a *hello*: node, process and data directory
+//! of the sender. An objection to it is a *refusal*. A permanent refusal is sent back as a
+//! *rejection*. When enough others reject a process that was never one of them it is *rejected*: it
+//! does not belong to the cluster, and should end.
 
 pub mod chance;
 
-// The way of a message.
+// Sending of messages.
 mod links;
 
 mod call;
@@ -29,12 +29,12 @@ mod dial;
 mod server;
 mod sockets;
 
-// Who may come in.
+// Authentication.
 mod door;
 mod handshake;
 mod secret;
 
-// Who is there, and who belongs there.
+// Processes, and membership.
 mod hello;
 
 mod peers;

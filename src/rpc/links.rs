@@ -1,4 +1,4 @@
-//! The links of one node: what the floors above call, and what calls them.
+//! The links of one node: the interface to the crates above.
 
 use crate::{
     accept::{Acceptor, LinkService},
@@ -30,14 +30,14 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// What a node's links need to know.
+/// Configuration of a node's links.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Id of this node.
     pub me: NodeId,
     /// Boot number of this process.
     pub boot: BootNumber,
-    /// Those of the directory's processes before, as far as it remembers them.
+    /// Boot numbers of the directory's earlier processes, as far as it remembers them.
     pub former_boots: Vec<BootNumber>,
     /// Identity of this node's data directory.
     pub incarnation: Incarnation,
@@ -51,22 +51,22 @@ pub struct LinkConfig {
     pub lane_bytes: usize,
 }
 
-/// Where a message came from.
+/// The origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Process that has sent the request.
     pub peer: PeerHello,
-    /// Counts the streams that this node has accepted: messages with the same number and lane are
-    /// in the order in which they were sent, others need not be.
+    /// Number of the accepted stream: messages with the same number and lane are in the order in
+    /// which they were sent, others need not be.
     pub stream: u64,
-    /// The lane that it came on.
+    /// The lane on which it arrived.
     pub lane: Lane,
 }
 
-/// What the links call. The methods are called from the tasks that read the streams, in the order
-/// of each stream: they must not block.
+/// Receiver of the links' events. The methods are called from the tasks that read the streams, in
+/// the order of each stream: they must not block.
 pub trait LinkHandler: Send + Sync + 'static {
-    /// A node asks; `responder` takes the answer, now or later.
+    /// A request of a node; `responder` takes the answer, now or later.
     fn request(
         &self,
         origin: &Origin,
@@ -82,12 +82,13 @@ pub trait LinkHandler: Send + Sync + 'static {
     /// Both lanes to this process are open: notices and calls reach it.
     fn connected(&self, peer: &PeerHello);
 
-    /// The process can no longer be reached, or is known dead ([`Cause::is_known_dead`]). Of one
-    /// process [`Cause::Closed`] may come several times, and after it one of the others, once.
+    /// The process cannot be reached any more, or is known to be dead ([`Cause::is_known_dead`]).
+    /// For one process [`Cause::Closed`] may be reported several times, and after it one of the
+    /// others, once.
     fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause);
 }
 
-/// Takes the answer to one request. Dropped without an answer, it refuses with an empty reason.
+/// Takes the answer to one request. A drop without an answer refuses with an empty reason.
 #[derive(Debug)]
 pub struct Responder {
     id: u64,
@@ -104,7 +105,7 @@ impl Responder {
         self.send(false, payload.into());
     }
 
-    /// Refuses, saying why in the service's own words.
+    /// Refuses the request, with a reason encoded by the service.
     pub fn refuse(mut self, reason: impl Into<Payload>) {
         self.send(true, reason.into());
     }
@@ -129,11 +130,11 @@ impl Drop for Responder {
     }
 }
 
-/// What the tasks of a node's links share.
+/// State shared by the tasks of a node's links.
 pub(crate) struct Shared {
     pub(crate) config: LinkConfig,
     pub(crate) network: Network,
-    /// Digest of the nodes that it names.
+    /// Digest of the configured nodes.
     members: u64,
     pub(crate) handler: Arc<dyn LinkHandler>,
     pub(crate) peers: Peers,
@@ -148,7 +149,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What this node says of itself.
+    /// The facts about this node in its hellos.
     pub(crate) fn me(&self) -> PeerHello {
         PeerHello {
             node: self.config.me,
@@ -158,23 +159,23 @@ impl Shared {
         }
     }
 
-    /// What this node says of itself, to `to`.
+    /// The hello of this node to node `to`.
     pub(crate) fn hello(&self, to: NodeId) -> wire::Hello {
         hello(&self.me(), &self.config.former_boots, self.config.cluster.get(), self.members, to)
     }
 
-    /// What does not depend on what is known of the peer.
+    /// Checks that do not depend on earlier facts about the peer.
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
         examine(theirs, self.config.me, self.config.cluster.get(), self.members)
     }
 
-    /// Whether this node accepts streams yet.
+    /// True if this node accepts streams already.
     pub(crate) fn is_open(&self) -> bool {
         self.opened.load(Ordering::Acquire)
     }
 
-    /// Whether this process is one of a cluster's for certain: a majority has let it in, or it knows
-    /// the cluster that it belongs to.
+    /// True if this process certainly belongs to a cluster: a majority has admitted it, or it knows
+    /// its cluster.
     pub(crate) fn is_member(&self) -> bool {
         self.admission.is_admitted() || self.config.cluster.get().is_some()
     }
@@ -237,8 +238,8 @@ impl Links {
         }))
     }
 
-    /// Accepts streams, and dials all peers, for ever: again at once when a connection ends, then
-    /// every 50 to 100 ms. Must be called within a tokio runtime, once.
+    /// Accepts streams, and dials all peers until the links stop: again at once when a connection
+    /// ends, then every 50 to 100 ms. Must be called within a tokio runtime, once.
     pub fn open(&self) {
         let shared = &self.0;
         shared.opened.store(true, Ordering::Release);
@@ -253,8 +254,9 @@ impl Links {
         Acceptor::service(Arc::clone(&self.0))
     }
 
-    /// Asks a node, and waits for the answer, together at most `deadline`. While the lane is full
-    /// the call waits; it must not be used where the order of calls matters ([`Links::request`]).
+    /// Sends a request to a node, and waits for the answer, together at most `deadline`. While the
+    /// lane is full the call waits; it must not be used where the order of calls matters
+    /// ([`Links::request`]).
     ///
     /// # Errors
     /// See [`CallError`].
@@ -272,12 +274,12 @@ impl Links {
         timeout(deadline, call).await.unwrap_or(Err(CallError::Timeout(node)))
     }
 
-    /// Queues a request, waiting while the lane is full; the future that it gives waits for the
-    /// answer. One task's requests are sent in the order of its calls. No deadline: the caller
-    /// must have one.
+    /// Queues a request, after waiting while the lane is full; the returned future waits for the
+    /// answer. One task's requests are sent in the order of its calls. There is no deadline: the
+    /// caller must have one.
     ///
     /// # Errors
-    /// Nothing has been sent.
+    /// Nothing was sent.
     pub async fn request(
         &self,
         node: NodeId,
@@ -300,7 +302,7 @@ impl Links {
     /// Sends a notice to a node. Never waits.
     ///
     /// # Errors
-    /// Nothing has been sent. What was sent may be lost with the connection all the same.
+    /// Nothing was sent. A notice that was sent may still be lost with the connection.
     pub fn notify(
         &self,
         node: NodeId,
@@ -330,11 +332,11 @@ impl Links {
         }
     }
 
-    /// Names the only data directory that a node is believed with, and a process that it has had:
-    /// with another directory, or one that knows nothing of that process, it is refused
-    /// (DESIGN §8). Without this, the first one met since the process started is it. `None`
-    /// forgets, for a node that an operator has let back in without its data.
-    /// A process that is linked with another directory is let go.
+    /// Sets the only data directory that is accepted from a node, and a process that the node has
+    /// had: with another directory, or one that does not know that process, the node is refused
+    /// (DESIGN §8). Without this, the directory of its first process since this one started is
+    /// accepted. `None` forgets both, for a node that an operator has readmitted without its data.
+    /// A process that is linked with another directory is disconnected.
     pub fn expect(&self, node: NodeId, known: Option<(Incarnation, BootNumber)>) {
         self.0.peers.expect(node, known);
         let incarnation = known.map(|(incarnation, _)| incarnation);
@@ -345,14 +347,14 @@ impl Links {
         }
     }
 
-    /// Resolves when it is certain that this process is in the wrong place: the others reject it
-    /// for good, and it has not been one of them since it started. It should end then. One that
-    /// a majority has admitted goes on for ever, even if others reject it.
+    /// Resolves when it is certain that this process does not belong to the cluster: the others
+    /// reject it for good, and have not admitted it since it started. It should end then. A process
+    /// that a majority has admitted continues for ever, even if others reject it.
     pub async fn rejected(&self) -> Rejected {
         let mut verdict = self.0.rejected.subscribe();
         match verdict.wait_for(Option::is_some).await.map(|found| (*found).clone()) {
             Ok(Some(rejected)) => rejected,
-            // `self` holds the sender, and `None` was not waited for.
+            // `self` holds the sender, and the wait was not for `None`.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
@@ -369,20 +371,20 @@ impl Links {
         self.0.linked.read().values().map(|connection| connection.peer).collect()
     }
 
-    /// Whether that very process of the node lives, as far as this node knows.
+    /// True if this process of the node lives, as far as this node knows.
     #[must_use]
     pub fn lives(&self, node: NodeId, boot: BootNumber) -> bool {
         self.0.peers.present(node) == Some(boot)
     }
 
-    /// Whether the node's process is known dead, or has never been met: there is none that might
-    /// live as far as this node knows.
+    /// True if the node's process is known to be dead, or was never met: as far as this node knows
+    /// no process of it lives.
     #[must_use]
     pub fn has_no_process(&self, node: NodeId) -> bool {
         self.0.peers.present(node).is_none()
     }
 
-    /// The door that the other nodes come in by, for [`crate::Listener::serve`].
+    /// The door for the other nodes' connections, for [`crate::Listener::serve`].
     #[must_use]
     pub fn door(&self) -> Door {
         let shared = Arc::downgrade(&self.0);
@@ -401,8 +403,8 @@ impl Links {
         self.0.config.peers.keys().copied()
     }
 
-    /// Ends all connections and dials no more. To be called last of all: the others take a node
-    /// whose port refuses for dead.
+    /// Ends all connections and dials no more. To be called last: the others take a node whose port
+    /// refuses connections for dead.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
         for connection in self.0.linked.read().values() {

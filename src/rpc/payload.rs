@@ -1,5 +1,5 @@
-//! The bytes of a message, in pieces, so that an entry and its bodies are sent without having been
-//! put together first.
+//! The bytes of a message, in pieces, so that an entry and its bodies are sent without being
+//! concatenated first.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -32,13 +32,13 @@ impl Payload {
         self.bytes
     }
 
-    /// Whether nothing is left.
+    /// True if no bytes are left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Takes up to `limit` bytes from the front; copied only where they span pieces.
+    /// Takes up to `limit` bytes from the front; copied only if they span pieces.
     pub(crate) fn take(&mut self, limit: usize) -> Bytes {
         let wanted = limit.min(self.bytes);
         self.bytes -= wanted;
@@ -67,7 +67,7 @@ impl Payload {
         gathered.freeze()
     }
 
-    /// All bytes in one piece; copied only where there are several.
+    /// All bytes in one piece; copied only if there are several.
     #[must_use]
     pub fn into_bytes(mut self) -> Bytes {
         self.take(usize::MAX)

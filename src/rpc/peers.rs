@@ -1,4 +1,4 @@
-//! What is known of the other nodes' processes: which one lives, which ones are dead.
+//! Facts about the other nodes' processes: which ones live, and which are dead.
 //!
 //! A hello of a dead process may arrive after its successor's, and must not shut the successor out.
 //! So the processes of one data directory are ordered: the boot number is the number of times that
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub enum Cause {
     /// A connection to it has ended. Proves nothing about the process (DESIGN §8).
     Closed,
-    /// After that its address refused a connection, and no stream of its own is open any more: the
+    /// Then its address refused a connection, and no stream of its own is open any more: the
     /// process is dead.
     Refused,
     /// A process with a higher boot number answers for the node: the former one is dead.
@@ -44,21 +44,21 @@ pub(crate) struct Lost {
     pub(crate) cause: Cause,
 }
 
-/// What is known of the other nodes' processes, from the hellos of both directions and from what
-/// becomes of the connections that this node dials.
+/// Facts about the other nodes' processes, from the hellos of both directions and from the
+/// connections that this node dials.
 #[derive(Debug)]
 pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The only data directory that the node is believed with: the first one met, or the one
-    /// that the catalog names.
+    /// The only accepted data directory of the node: the first one met, or the one that the catalog
+    /// names.
     incarnation: Option<Incarnation>,
     /// The process that lives, as far as this node knows.
     present: Option<Process>,
-    /// Highest boot number known of that incarnation. They ascend, and each process of a directory
-    /// names those before it, so that a hello of a former process, or from a directory that was set
-    /// back, is known by its not naming this one.
+    /// Highest known boot number of that directory. The numbers ascend, and each process of a
+    /// directory names those before it. So a hello of a former process, or from a directory that
+    /// was set back, is recognized because it does not name this one.
     latest: Option<BootNumber>,
 }
 
@@ -66,9 +66,9 @@ struct Known {
 struct Process {
     boot: BootNumber,
     link: Link,
-    /// Streams that it has opened to this node.
+    /// Number of streams that it has opened to this node.
     streams: usize,
-    /// Its address has refused a connection since it was last heard of.
+    /// Its address has refused a connection since its last hello.
     refused: bool,
 }
 
@@ -77,8 +77,9 @@ impl Process {
         Self { boot, link: Link::Never, streams: 0, refused: false }
     }
 
-    /// A process that dies takes all its sockets with it. What refuses while streams of its own are
-    /// open is something else: a firewall, a proxy, a port that is not mapped at the moment.
+    /// A process that dies loses all its sockets. If a connection is refused while streams of its
+    /// own are open, something else refuses it: a firewall, a proxy, a port that is not mapped at
+    /// the moment.
     fn is_dead(&self) -> bool {
         self.link == Link::Closed && self.refused && self.streams == 0
     }
@@ -86,8 +87,8 @@ impl Process {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
-    /// It has dialed this node; this node has not reached it yet. Its port may not be open yet, so
-    /// that a refused connection proves nothing.
+    /// The process has dialed this node; this node has not reached it yet. Its port may not be open
+    /// yet, so a refused connection proves nothing.
     Never,
     /// Both lanes are open.
     Open,
@@ -107,7 +108,7 @@ impl Peers {
         Self(Mutex::new(nodes.into_iter().map(|node| (node, Known::default())).collect()))
     }
 
-    /// Names the only data directory that the node is believed with from now on, and a process that
+    /// Sets the only data directory that is accepted from the node from now on, and a process that
     /// it has had.
     pub(crate) fn expect(&self, node: NodeId, expected: Option<(Incarnation, BootNumber)>) {
         if let Some(known) = self.0.lock().get_mut(&node) {
@@ -120,8 +121,8 @@ impl Peers {
         }
     }
 
-    /// Takes note of a hello, from either direction, with the boots that its directory has had
-    /// before. Gives the process that it replaces.
+    /// Records a hello, from either direction, with the earlier boots of its directory. Returns the
+    /// process that it replaces.
     pub(crate) fn meet(
         &self,
         hello: &PeerHello,
@@ -189,9 +190,9 @@ impl Peers {
         known.take_dead(node)
     }
 
-    /// The node's address refused a connection: a process whose connections have all closed is dead
-    /// (DESIGN §8). Should it be met again all the same, something else has refused, and it is
-    /// linked as if it were new.
+    /// Records that the node's address refused a connection: a process whose connections have all
+    /// closed is dead (DESIGN §8). If it is met again nevertheless, something else has refused, and
+    /// it is linked as if it were new.
     pub(crate) fn refused(&self, node: NodeId) -> Option<Lost> {
         let mut nodes = self.0.lock();
         let known = nodes.get_mut(&node)?;
@@ -199,14 +200,14 @@ impl Peers {
         known.take_dead(node)
     }
 
-    /// The process that the node is known by, dead ones left out.
+    /// The node's present process, unless it is dead.
     pub(crate) fn present(&self, node: NodeId) -> Option<BootNumber> {
         self.0.lock().get(&node)?.present.as_ref().map(|process| process.boot)
     }
 }
 
-/// Whether a process is that one, or a later one of a directory that has seen it. Directories remember
-/// a number of boots: one older than all of these is taken to be among those forgotten.
+/// True if a process is the same one, or a later one of a directory that knows it. Directories
+/// remember a number of boots: an older one than all of these counts as forgotten.
 fn follows(boot: BootNumber, former_boots: &[u64], latest: BootNumber) -> bool {
     let forgotten = former_boots.first().is_some_and(|oldest| latest.0 < *oldest);
     boot == latest || former_boots.contains(&latest.0) || (forgotten && boot > latest)
@@ -245,7 +246,8 @@ mod tests {
         assert!(peers.linked(NodeId(2), BootNumber(1)));
     }
 
-    /// A rule that rejects connections to its port, or a proxy that is gone, does not kill it.
+    /// A firewall rule against its port, or a proxy that has stopped, does not mean that it is
+    /// dead.
     #[test]
     fn a_process_whose_own_streams_are_open_is_not_dead_though_its_address_refuses() {
         let peers = Peers::new([NodeId(2)]);
@@ -256,12 +258,12 @@ mod tests {
         assert_eq!(peers.closed(NodeId(2), BootNumber(1)), lost(1, Cause::Closed));
         assert_eq!(peers.refused(NodeId(2)), None);
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
-        // Heard of once more: what has refused before proves nothing any more.
+        // After another hello the earlier refusal proves nothing any more.
         assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)));
         assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
-        // The other way round: refused first, noticed at the end of its last stream.
+        // The other order: refused first, dead at the end of its last stream.
         assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)), "it lives after all");
         peers.stream_opened(NodeId(2), BootNumber(1));
@@ -288,7 +290,7 @@ mod tests {
     fn a_hello_of_a_former_process_that_comes_late_harms_nothing() {
         let peers = Peers::new([NodeId(2)]);
         assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
-        // Its predecessor had dialed too, and was not heard of until now.
+        // Its predecessor had dialed too, and its hello arrives only now.
         assert_eq!(peers.meet(&hello(4, 9), &[1]), Err(Refusal::FormerProcess(NodeId(2))));
         assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(5)));
@@ -299,16 +301,16 @@ mod tests {
         let peers = Peers::new([NodeId(2)]);
         peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
         let set_back = Err(Refusal::FormerProcess(NodeId(2)));
-        // However often it has been opened since.
+        // It is refused however often its directory was opened since.
         for boot in [20, 31, 40] {
             assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 2]), set_back, "{boot}");
         }
         assert_eq!(peers.meet(&hello(50, 9), &[]), set_back);
         assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
-        // What the catalog says comes later than what is known.
+        // The catalog's facts arrive later than the known ones.
         peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
         assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
-        // So many starts ago that the directory has forgotten.
+        // So many starts ago that the directory has forgotten it.
         assert_eq!(peers.meet(&hello(90, 9), &[60, 61]), Ok(lost(40, Cause::Replaced)));
     }
 

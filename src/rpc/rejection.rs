@@ -1,7 +1,7 @@
-//! A refusal on its way to the one who is refused: typed, beside the text of the gRPC status.
+//! A refusal as it is sent to the refused node: typed, beside the text of the gRPC status.
 //!
-//! Which of two nodes is wrong depends on whether the one that refuses is a member (`admission`).
-//! So the detail of the status also says whether its sender has been let in by a majority.
+//! Which of two nodes is wrong depends on whether the refusing node is a member (`admission`). So
+//! the detail of the status also says whether a majority has admitted its sender.
 
 use crate::{hello::Refusal, wire};
 use prost::Message;
@@ -9,7 +9,7 @@ use quorate_types::NodeId;
 use std::fmt;
 use tonic::{Code, Status};
 
-/// Why the others do not let a node in, for as long as nobody changes its settings or its data.
+/// Why the others do not admit a node, until its settings or its data are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Reason {
     /// It has another cluster secret.
@@ -18,14 +18,14 @@ pub enum Reason {
     /// Its data belong to another cluster.
     #[error("its data directory belongs to another cluster (setting data_dir)")]
     Cluster,
-    /// Its id is in use with another data directory. It may be the node's own that is lost: one
-    /// that has lost its data must not vote as if it had them (DESIGN §8).
+    /// Its id is in use with another data directory. The node itself may have lost its data: such a
+    /// node must not vote as if it had them (DESIGN §8).
     #[error(
         "its id is already in use with another data directory \
          (setting node_id or data_dir), or the node has lost its data"
     )]
     Incarnation,
-    /// The node has had a process that its data directory knows nothing of.
+    /// The node has had a process that its data directory does not know.
     #[error(
         "its data directory lacks the last start of the node: the directory is an older copy, or a \
          copy of it is in use elsewhere (setting data_dir)"
@@ -34,13 +34,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason to send for a refusal; `None` for one that may pass by itself.
+    /// The permanent reason of a refusal; `None` for a refusal that may pass.
     fn of(refusal: &Refusal) -> Option<Self> {
         match refusal {
             Refusal::Cluster { .. } => Some(Self::Cluster),
             Refusal::Incarnation { .. } => Some(Self::Incarnation),
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
-            // Settings and versions that differ while a cluster is being changed node by node.
+            // Settings and versions differ while a cluster is being changed node by node.
             Refusal::Protocol { .. }
             | Refusal::SameNode(_)
             | Refusal::Unknown(_)
@@ -70,15 +70,15 @@ impl Reason {
     }
 }
 
-/// What one node has said for good to this one.
+/// A permanent rejection of this node by another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
-    /// The one that rejects has been let in by a majority itself.
+    /// A majority has admitted the rejecting node.
     pub(crate) admitted: bool,
 }
 
-/// The status that ends a stream which is refused.
+/// The status that ends a refused stream.
 pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
     let code = match refusal {
         Refusal::Protocol { .. }
@@ -96,19 +96,20 @@ pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
     Status::with_details(code, refusal.to_string(), rejection.encode_to_vec().into())
 }
 
-/// What a status says for good, if it does. Something else than a node may have answered.
+/// The permanent rejection in a status, if there is one. The sender may be something else than a
+/// node.
 pub(crate) fn rejection(status: &Status) -> Option<Rejection> {
     let wire = wire::Rejection::decode(status.details()).ok()?;
     let reason = Reason::of_wire(wire.reason())?;
     Some(Rejection { reason, admitted: wire.admitted })
 }
 
-/// This node is in the wrong place: the others do not let it in, and will not.
+/// This node does not belong to the cluster: the others reject it for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
     /// Id of this node.
     pub me: NodeId,
-    /// Those that have said so.
+    /// The nodes that reject it.
     pub by: Vec<NodeId>,
     /// Why the node was rejected.
     pub reason: Reason,

@@ -1,10 +1,10 @@
-//! The cluster secret, without which no one is let in at the rpc port (DESIGN §1).
+//! The cluster secret, with which peers authenticate at the rpc port (DESIGN §1).
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::{fmt, sync::Arc};
 
-/// Fewest bytes of a secret.
+/// Minimum length of a secret, bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
 
 /// Bytes of a nonce.
@@ -15,26 +15,27 @@ pub(crate) const PROOF_BYTES: usize = 32;
 /// A number used once.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 
-/// Who proves that it knows the secret.
+/// The side of a connection that makes a proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
-    /// Who has opened the connection.
+    /// The side that has opened the connection.
     Dialer,
     /// The side that listens.
     Acceptor,
 }
 
-/// What all nodes of a cluster, and who administers it, know. Its `Debug` shows nothing of it.
+/// The secret that all nodes of a cluster and its administrators know. Its `Debug` output does not
+/// contain it.
 #[derive(Clone)]
 pub struct ClusterSecret(Arc<[u8]>);
 
-/// Why bytes are no secret.
+/// Why bytes are not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cluster secret has {0} bytes, at least {SECRET_BYTES_MIN} are required")]
 pub struct SecretError(pub usize);
 
 impl ClusterSecret {
-    /// A secret of these bytes, white space around them left out.
+    /// A secret of these bytes, without surrounding white space.
     ///
     /// # Errors
     /// Fewer than [`SECRET_BYTES_MIN`].
@@ -65,7 +66,7 @@ impl ClusterSecret {
         mac.map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
     }
 
-    /// Whether the other end's proof is right. Compares in constant time.
+    /// Checks the other end's proof. Compares in constant time.
     pub(crate) fn proves(
         &self,
         role: Role,

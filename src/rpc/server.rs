@@ -1,4 +1,4 @@
-//! The rpc port: HTTP/2 settings that both ends share, and the listener.
+//! The rpc port: HTTP/2 settings of both ends, and the listener.
 
 use crate::{bounded::bounded, door::Door, lane::FRAME_BYTES_MAX, sockets::Accept};
 use futures::stream::unfold;
@@ -12,15 +12,15 @@ use std::{
 use tokio::sync::mpsc;
 use tonic::{service::Routes, transport::Server};
 
-/// Flow-control window of one stream, bytes: more than bandwidth times delay within a site.
+/// Flow-control window of one stream, bytes: larger than the bandwidth-delay product within a site.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// Flow-control window of one connection, bytes.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-/// Largest HTTP/2 frame, bytes: one of ours with its head.
+/// Largest HTTP/2 frame, bytes: it holds one frame of the links with its head.
 pub(crate) const HTTP_FRAME_BYTES: u32 = 2 * FRAME_BYTES_MAX as u32;
-/// Requests of one connection at once: a lane is one of them.
+/// Maximum of requests of one connection at once; a lane is one of them.
 const STREAMS_MAX: u32 = 128;
-/// A connection on which nothing comes for this long is asked, and ended after as long again.
+/// After this time without input a connection is pinged, and after the same time again it is ended.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// A gRPC server with the settings of the rpc port.
@@ -38,12 +38,12 @@ pub fn server() -> Server {
 /// The rpc port cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// It cannot be listened at.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Bind {
         /// Address that cannot be bound.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// Serving it has failed.
@@ -51,8 +51,8 @@ pub enum ListenError {
     Serve(#[from] tonic::transport::Error),
 }
 
-/// The rpc port, listening. Bind it before the links are started, so that a peer that was dialed
-/// can dial back.
+/// The listening rpc port. Bind it before the links are started, so that a peer that was dialed can
+/// dial back.
 #[derive(Debug)]
 pub struct Listener<A = tokio::net::TcpListener> {
     listener: A,
@@ -60,10 +60,10 @@ pub struct Listener<A = tokio::net::TcpListener> {
 }
 
 impl Listener {
-    /// Listens at an address; port 0 takes any. Must be called within a tokio runtime.
+    /// Listens at an address; port 0 selects any free one. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The address is taken, or not this machine's.
+    /// The address is in use, or does not belong to this machine.
     pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
         let bind_error = |error| ListenError::Bind { address, error };
         let listener = listen(address).map_err(bind_error)?;
@@ -73,23 +73,23 @@ impl Listener {
 }
 
 impl<A: Accept> Listener<A> {
-    /// What listens at an address already, on a simulated network.
+    /// A listener of a simulated network.
     pub fn simulated(listener: A, address: SocketAddr) -> Self {
         Self { listener, address }
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves the routes (`Routes::new(links.service())`, and what else is mounted) to those whom the
-    /// door lets in, until `stop` resolves and the streams have ended; [`crate::Links::stop`] ends
-    /// those of the links.
+    /// Serves the routes (`Routes::new(links.service())`, and others that are mounted) to
+    /// authenticated peers, until `stop` resolves and the streams have ended;
+    /// [`crate::Links::stop`] ends those of the links.
     ///
     /// # Errors
-    /// Accepting fails.
+    /// Accepting connections fails.
     pub async fn serve(
         self,
         routes: Routes,
@@ -103,7 +103,7 @@ impl<A: Accept> Listener<A> {
         });
         let router = server().add_routes(routes);
         let served = router.serve_with_incoming_shutdown(bounded(incoming), stop);
-        // Not a task of its own: the port is free when this returns or is dropped.
+        // Not a separate task, so that the port is free when this returns or is dropped.
         let accepting = async {
             door.accept_all(self.listener, let_in).await;
             pending::<Infallible>().await
@@ -115,7 +115,7 @@ impl<A: Accept> Listener<A> {
     }
 }
 
-/// As tonic's own: the port can be taken again at once after a stop.
+/// Listens as tonic does: the port can be bound again at once after a stop.
 fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

@@ -12,12 +12,12 @@ pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 
-/// Where connections come in.
+/// A listener.
 pub trait Accept: Send + Sync + 'static {
-    /// One of them.
+    /// The type of its connections.
     type Stream: Socket;
 
-    /// Waits for the next one; says where it comes from. Cancel-safe.
+    /// Waits for the next connection; returns it with its source. Cancel-safe.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
 }
 
@@ -26,7 +26,7 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, address) = Self::accept(self).await?;
-        // Fails for a connection that has ended already, as its handshake does.
+        // This fails for a connection that has ended, and so will its handshake.
         let _ = stream.set_nodelay(true);
         Ok((stream, address))
     }
@@ -36,13 +36,13 @@ impl Accept for TcpListener {
 pub type SimulatedConnect =
     Box<dyn Fn(String) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync>;
 
-/// How the other nodes are reached.
+/// The network over which the other nodes are reached.
 pub(crate) enum Network {
     Tcp,
     Simulated(SimulatedConnect),
 }
 
-/// Opens a TCP connection, on which small messages do not wait for one another.
+/// Opens a TCP connection without Nagle's algorithm, so that small messages are sent at once.
 pub(crate) async fn connect_tcp(address: &str) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;

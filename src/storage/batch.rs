@@ -1,4 +1,4 @@
-//! What can be written, and how it becomes part of a batch.
+//! The kinds of writes, and how each becomes part of a batch.
 
 use crate::{
     Done, EntryId, LogEntry, Payload, RunRange, StorageError,
@@ -15,7 +15,7 @@ use quorate_queue::RunHead;
 use quorate_types::{GroupId, LogIndex};
 use std::sync::Arc;
 
-/// Bytes that a key and its length cost, about.
+/// Approximate bytes of a key with its length.
 const KEY_BYTES: usize = 40;
 
 /// A write in the FIFO.
@@ -25,7 +25,7 @@ pub(crate) struct Write {
     pub(crate) done: Option<Done>,
 }
 
-/// What can be written.
+/// The kinds of writes.
 pub(crate) enum Work {
     /// One record: vote, committed index, identity.
     Put {
@@ -34,28 +34,28 @@ pub(crate) enum Work {
         value: Bytes,
     },
     Append(Append),
-    /// The tail from here on goes (STO 5).
+    /// Removes the tail from this index on (STO 5).
     Truncate {
         group: GroupId,
         from: LogIndex,
     },
-    /// The log from `first` up to this entry goes (STO 3).
+    /// Removes the log from `first` up to this entry (STO 3).
     Purge {
         group: GroupId,
         first: LogIndex,
         through: EntryId,
     },
     Checkpoint(Box<CheckpointWork>),
-    /// Runs that a crash left (STO 3).
+    /// Removes runs that a crash has left (STO 3).
     RemoveRuns {
         group: GroupId,
         ranges: Vec<RunRange>,
     },
-    /// A batch made elsewhere: of an install.
+    /// A batch made elsewhere: by an install.
     Batch(Box<WriteBatch>),
-    /// Nothing; its end says that all before it is written.
+    /// Writes nothing; its end reports that all earlier writes are done.
     Barrier,
-    /// Something beside the writer has failed as a write fails.
+    /// A part beside the writer has failed, which counts like a failed write.
     Failed(StorageError),
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Append {
 #[derive(Clone)]
 pub(crate) struct Prepared {
     pub(crate) entry: Arc<LogEntry>,
-    /// In the order of the entry's bodies.
+    /// The runs, in the order of the entry's bodies.
     pub(crate) runs: Arc<[PreparedRun]>,
 }
 
@@ -90,19 +90,19 @@ pub(crate) struct CheckpointWork {
     pub(crate) runs: RunChanges,
 }
 
-/// What a checkpoint does to runs. Cuts come first, since a cut run may be removed too.
+/// The changes of runs in a checkpoint. Cuts come first, since a cut run may be removed too.
 #[derive(Debug, Default)]
 pub(crate) struct RunChanges {
-    /// Runs with messages cut; `None`: all of them (STO 4).
+    /// Runs with messages cut; `None`: all of them are cut (STO 4).
     pub(crate) cuts: Vec<(RunKey, Option<Arc<RunHead>>)>,
-    /// Single runs that go.
+    /// Single runs to be removed.
     pub(crate) runs: Vec<RunKey>,
-    /// Ranges of runs that go.
+    /// Ranges of runs to be removed.
     pub(crate) ranges: Vec<RunRange>,
 }
 
 impl Work {
-    /// Bytes that it holds in memory, about.
+    /// Approximate bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Put { key, value, .. } => key.len() + value.len(),
@@ -116,7 +116,7 @@ impl Work {
         }
     }
 
-    /// What is before it is written first: it reads that, or is a batch of its own.
+    /// True if all earlier writes must be written before: it reads them, or is a batch of its own.
     pub(crate) fn begins_a_batch(&self) -> bool {
         match self {
             Self::Truncate { .. } | Self::Batch(_) | Self::Failed(_) => true,
@@ -129,7 +129,7 @@ impl Work {
         }
     }
 
-    /// Whether `next`, directly behind it, makes it superfluous.
+    /// True if `next`, directly after this write, makes it superfluous.
     pub(crate) fn is_replaced_by(&self, next: &Work) -> bool {
         match (self, next) {
             (Self::Put { family, key, .. }, Self::Put { family: next_family, key: next, .. }) => {
@@ -180,7 +180,7 @@ impl<'a> BatchBuilder<'a> {
         })
     }
 
-    /// The batch, and the buffer to use again.
+    /// The batch, and the buffer for reuse.
     pub(crate) fn finish(self) -> (WriteBatch, BytesMut) {
         (self.batch.finish(), self.scratch)
     }
@@ -189,7 +189,7 @@ impl<'a> BatchBuilder<'a> {
         self.batch.bytes()
     }
 
-    /// Adds a write, but for those that are no part of a batch.
+    /// Adds a write, unless its kind is not part of a batch.
     pub(crate) fn add(&mut self, work: &Work) -> Result<(), StorageError> {
         assert!(
             !matches!(work, Work::Batch(_) | Work::Failed(_)),
@@ -246,8 +246,7 @@ impl<'a> BatchBuilder<'a> {
         }
     }
 
-    /// Removes log records and their runs together (STO 5). The runs are those that the records
-    /// themselves name.
+    /// Removes log records and their runs together (STO 5). The records themselves name the runs.
     fn truncate(&mut self, group: GroupId, from: LogIndex) -> Result<(), StorageError> {
         let mut tail = self.engine.scan(Family::Log, &key::group_end(group))?;
         tail.seek(key::log_key(group, from));
@@ -325,22 +324,22 @@ impl<'a> BatchBuilder<'a> {
     }
 }
 
-/// First key of a range of runs, and the first behind it.
+/// First key of a range of runs, and the first key after it.
 pub(crate) fn range_keys(group: GroupId, range: &RunRange) -> (BytesMut, BytesMut) {
     let RunRange { queue, level, first, last } = *range;
     let first = key::run_key(group, RunKey { queue, level, index: first });
     let mut end = key::run_key(group, RunKey { queue, level, index: last });
-    // The shortest key behind the last one.
+    // The shortest key after the last one.
     end.extend_from_slice(&[0]);
     (first, end)
 }
 
-/// Where the state of a group is kept.
+/// The column family of a group's state.
 pub(crate) fn state_family(group: GroupId) -> Family {
     if group == GroupId::CATALOG { Family::Catalog } else { Family::State }
 }
 
-/// Wraps what could not be decoded.
+/// The error for bytes that cannot be decoded.
 pub(crate) fn corrupt(
     what: &'static str,
     index: LogIndex,

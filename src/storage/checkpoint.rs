@@ -1,5 +1,5 @@
-//! Checkpoints: state records, changes of runs and the applied index they belong to, in one batch
-//! (STO 3).
+//! Checkpoints: state records, changes of runs and the applied index to which they belong, in one
+//! batch (STO 3).
 
 use crate::{
     EntryId, Loaded, StorageError,
@@ -13,20 +13,20 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 const VERSION: u8 = 1;
 
-/// What is written in one batch (STO 3).
+/// The contents of one checkpoint, written in one batch (STO 3).
 pub struct Checkpoint {
     pub(crate) applied: EntryId,
     pub(crate) meta: Bytes,
     pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
     pub(crate) runs: RunChanges,
-    /// Gets the number when the checkpoint is written.
+    /// Set to the number when the checkpoint is written.
     pub(crate) written: Option<(Arc<AtomicU64>, u64)>,
 }
 
 impl Checkpoint {
-    /// A checkpoint without runs (the catalog's): the state after `applied`; `meta` is what the
-    /// raft floor wants beside it; of the records, by their encoded keys, those that changed,
-    /// `None` if one is no more.
+    /// A checkpoint without runs (the catalog's): the state after `applied`; `meta` is stored
+    /// beside it for the raft crate; `records` are the changed records by their encoded keys,
+    /// `None` for a removed one.
     #[must_use]
     pub fn new(applied: EntryId, meta: Bytes, records: Vec<(Bytes, Option<Bytes>)>) -> Self {
         Self { applied, meta, records, runs: RunChanges::default(), written: None }
@@ -39,7 +39,7 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoint's own record.
+/// Encodes the checkpoint's own record.
 pub(crate) fn encode_header(applied: EntryId, meta: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + meta.len());
     out.put_u8(VERSION);
@@ -55,7 +55,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<(EntryId, Bytes), DecodeErro
     Ok((applied, Bytes::copy_from_slice(cursor.take(cursor.remaining())?)))
 }
 
-/// The checkpoint's own record as it is on disk.
+/// Reads the checkpoint's own record from the disk.
 pub(crate) fn header(
     engine: &Engine,
     group: GroupId,

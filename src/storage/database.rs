@@ -30,18 +30,18 @@ use std::{
     sync::Arc,
 };
 
-/// Whose directory this is.
+/// The identity of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Id of the node that the directory belongs to.
     pub node: NodeId,
-    /// Drawn when the directory was made.
+    /// Drawn when the directory was created.
     pub incarnation: Incarnation,
-    /// Cluster that the node belongs to, once it does.
+    /// Cluster of the node, once it belongs to one.
     pub cluster: Option<ClusterId>,
-    /// This process's boot number. Durable before it is given.
+    /// This process's boot number. Durable before it is returned.
     pub boot: BootNumber,
-    /// Those of the directory's last openings before, the oldest first.
+    /// Boot numbers of the directory's last openings, the oldest first.
     pub former: Vec<BootNumber>,
 }
 
@@ -56,7 +56,7 @@ const IDENTITY: &[u8] = b"identity";
 const CLUSTER: &[u8] = b"cluster";
 const BOOTS: &[u8] = b"boots";
 
-/// Openings of the directory that are remembered.
+/// Number of openings of the directory that are remembered.
 const BOOTS_MAX: usize = 64;
 
 /// The node's database. Dropped, it closes.
@@ -65,7 +65,7 @@ pub struct Database {
     writer: LogWriter,
     installer: Arc<Installer>,
     reclaim: Arc<Reclaim>,
-    /// A simulated disk needs none.
+    /// A simulated disk has none.
     synced: Option<SyncedKeeper>,
     cache: Arc<RunCache>,
     tail_cache_bytes: usize,
@@ -74,11 +74,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens or makes the directory, unless it has lost what had been synced to it; does installs
-    /// again that a crash left unfinished (STO 6).
+    /// Opens or creates the directory, unless it has lost data that had been synced; repeats
+    /// installs that a crash left unfinished (STO 6).
     ///
     /// # Errors
-    /// What [`OpenError`] names.
+    /// As [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
         let lock = directory::claim(dir, options.node)?;
         let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
@@ -86,11 +86,11 @@ impl Database {
         Self::over(engine, Some(synced), dir, &options)
     }
 
-    /// Opens what is on a simulated disk. Such a database has no threads: [`Database::step`] does
-    /// its work.
+    /// Opens the database on a simulated disk. Such a database has no threads: [`Database::step`]
+    /// does its work.
     ///
     /// # Errors
-    /// What [`OpenError`] names.
+    /// As [`OpenError`].
     pub fn open_simulated(disk: &Disk, options: &Options) -> Result<Arc<Self>, OpenError> {
         let path = PathBuf::from("simulated");
         match SimulatedEngine::open(disk) {
@@ -132,13 +132,13 @@ impl Database {
         }))
     }
 
-    /// Whose directory it is.
+    /// The identity of the directory.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
 
-    /// Notes the cluster that the node belongs to.
+    /// Stores the cluster to which the node belongs.
     pub fn set_cluster(&self, cluster: ClusterId, done: Done) {
         self.identity.lock().cluster = Some(cluster);
         let mut value = BytesMut::with_capacity(9);
@@ -180,7 +180,7 @@ impl Database {
         Ok(store)
     }
 
-    /// The one writer.
+    /// The log writer.
     #[must_use]
     pub fn writer(&self) -> &LogWriter {
         &self.writer
@@ -192,14 +192,13 @@ impl Database {
         self.writer.step() || self.installer.step()
     }
 
-    /// On a simulated disk: calls `wake` when there is something to be done and [`Database::step`]
-    /// has said last that there is nothing. Only the first one is called.
+    /// On a simulated disk: calls `wake` when there is work after [`Database::step`] has reported
+    /// that there was none. Only the first `wake` is used.
     pub fn when_there_is_work(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.writer.set_wake(wake);
     }
 
-    /// On a simulated disk: searches once for disk space that can be given back, as a node does every
-    /// 10 s.
+    /// On a simulated disk: reclaims disk space once, as a node does every 10 s.
     ///
     /// # Errors
     /// A failed read.
@@ -212,7 +211,7 @@ impl Database {
         &self.reclaim
     }
 
-    /// What it has done since the start.
+    /// Statistics since the start.
     #[must_use]
     pub fn stats(&self) -> DatabaseStats {
         DatabaseStats {
@@ -222,8 +221,8 @@ impl Database {
         }
     }
 
-    /// Writes what waits and ends the database's threads; later writes are refused. To be called
-    /// before the process exits, not from a [`Done`].
+    /// Writes waiting writes and ends the database's threads; later writes are refused. Must be
+    /// called before the process exits, and not from a [`Done`].
     pub fn close(&self) {
         self.installer.close();
         self.writer.close();
@@ -240,8 +239,8 @@ impl Drop for Database {
     }
 }
 
-/// Opens the database if nothing is missing in it that had been synced. What RocksDB would pass over,
-/// or take away, is looked at first.
+/// Opens the database if it has lost nothing that had been synced. Damage that RocksDB would skip
+/// or remove is checked first.
 fn open_whole(
     dir: &Path,
     lock: File,
@@ -266,7 +265,7 @@ fn raft_record(
 }
 
 /// Reads the identity, or writes it into a new database. It is in the database, not in a file, so
-/// that a directory that lost its data has lost its identity too (DESIGN §8).
+/// that a directory that has lost its data has lost its identity too (DESIGN §8).
 fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError> {
     let wrong = corrupt("identity", LogIndex(0));
     let Some(bytes) = engine.get(Family::Identity, IDENTITY)? else {
@@ -288,10 +287,10 @@ fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError
     Ok(Identity::of(node, incarnation, cluster))
 }
 
-/// Draws this process's boot number and writes it down behind those of the directory's former
-/// openings, so that processes of one directory can be put in order, and one whose directory was set
-/// back is known by what it lacks. One that crashes right behind this has counted for nothing, which
-/// is no harm.
+/// Draws this process's boot number and stores it after those of the directory's earlier openings,
+/// so that the processes of one directory are ordered, and a process whose directory was set back
+/// is recognized by the numbers that it lacks. A process that crashes directly after this has used
+/// a number for nothing, which does no harm.
 fn begin_boot(
     engine: &Engine,
     options: &Options,

@@ -1,4 +1,5 @@
-//! The data directory: whether it is ours, of this format, of this node, and nobody else's now.
+//! The data directory: checks that Quorate made it, in this format, for this node, and that no
+//! other process uses it.
 
 use crate::OpenError;
 use quorate_types::NodeId;
@@ -12,22 +13,22 @@ use std::{
 /// Format that this version reads and writes.
 const FORMAT: u32 = 2;
 
-/// File that says that a directory is ours: one line, `quorate format 2 node 3`.
+/// File that identifies a directory of Quorate: one line, `quorate format 2 node 3`.
 const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";
 
-/// Bytes of a file system that this process may still fill.
+/// Number of bytes that this process may still write to the file system.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let system = rustix::fs::statvfs(folder)?;
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// Makes the directory if there is none, checks it, and takes its lock, which is held as long as
-/// the file is open.
+/// Creates the directory if it does not exist, checks it, and takes its lock, which is held as long
+/// as the file is open.
 pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
     let mut builder = DirBuilder::new();
     builder
@@ -68,8 +69,8 @@ fn check(dir: &Path, mark: &str, node: NodeId) -> Result<(), OpenError> {
     }
 }
 
-/// A new directory holds nothing, or what a first open that was broken off has left, or what a
-/// file system puts there.
+/// A new directory is empty, except for remains of an interrupted first open, or files of the file
+/// system.
 fn check_empty(dir: &Path) -> Result<(), OpenError> {
     let cannot_list = failed(dir, "cannot list the directory");
     for entry in fs::read_dir(dir).map_err(&cannot_list)? {

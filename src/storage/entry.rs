@@ -1,5 +1,5 @@
-//! A log entry as the storage and the network see it: opaque commands, and beside them the bodies
-//! of the runs that they refer to (DESIGN §3).
+//! A log entry as the storage and the network handle it: opaque commands, and beside them the
+//! bodies of the runs that they refer to (DESIGN §3).
 
 use bytes::Bytes;
 use quorate_types::{LogIndex, NodeId, Term};
@@ -20,22 +20,22 @@ pub struct EntryId {
 pub struct LogEntry {
     /// Term, leader and index of the entry.
     pub id: EntryId,
-    /// What it carries.
+    /// The contents of the entry.
     pub payload: Payload,
 }
 
-/// What a log entry carries.
+/// The contents of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Nothing: a leader's first entry.
+    /// No contents: a leader's first entry.
     Blank,
-    /// A membership of the group, as the raft floor encodes it.
+    /// A membership of the group, as the raft crate encodes it.
     Membership(Bytes),
     /// Commands of the group's machine.
     Commands(CommandEntry),
 }
 
-/// Encoded commands with the bodies of their runs. Cheap to clone: encoded once, it serves the
+/// Encoded commands with the bodies of their runs. Cheap to clone: encoded once, it is used for the
 /// write-ahead log, the followers and the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandEntry {

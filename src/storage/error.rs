@@ -1,24 +1,24 @@
-//! What can go wrong on this floor, and how the end of a write is reported.
+//! Errors of this crate, and how the end of a write is reported.
 
 use crate::codec::DecodeError;
 use std::{path::PathBuf, sync::Arc};
 
 /// Called exactly once when a write is durable, or has failed; in the order of the FIFO, on the
-/// writer's thread (at once on the caller's thread when the write was refused). It must be short.
+/// writer's thread (at once on the caller's thread if the write was refused). It must be short.
 pub type Done = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
 /// A read or write that failed. Cheap to clone: one failed batch fails many writes.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
-    /// RocksDB or the disk says no. The node's process ends: a failed sync is never tried again.
+    /// RocksDB or the disk has failed. The node's process ends: a failed sync is never repeated.
     #[error("{action}: {reason}")]
     Disk {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// What RocksDB or the system said.
+        /// The error of RocksDB or the system.
         reason: Arc<str>,
     },
-    /// What was read is not what was written.
+    /// The bytes that were read are not those that were written.
     #[error("{what}: {source}")]
     Corrupt {
         /// Kind and key of the record.
@@ -26,33 +26,33 @@ pub enum StorageError {
         /// Why it cannot be decoded.
         source: DecodeError,
     },
-    /// A file of the database has lost what had been synced to it.
+    /// A file of the database has lost data that had been synced.
     #[error("{file}: {what}")]
     Damaged {
         /// Name of the damaged file.
         file: Arc<str>,
-        /// What is wrong with it.
+        /// The kind of damage.
         what: Arc<str>,
     },
     /// Entries that do not follow the log's last one.
     #[error("log entry {found} does not follow the last log entry, {last}")]
     NotContiguous {
-        /// Index that came.
+        /// Index of the first entry.
         found: u64,
         /// Last index of the log.
         last: u64,
     },
-    /// What is to be received does not fit on the disk.
+    /// The data to be received do not fit on the disk.
     #[error(
         "not enough disk space: {needed} bytes are needed, {free} are free, {reserve} must stay \
          free (setting disk_free_limit)"
     )]
     NoRoom {
-        /// Bytes that it takes while it is installed, about.
+        /// Approximate bytes that it takes while it is installed.
         needed: u64,
         /// Bytes that are free.
         free: u64,
-        /// Bytes that are to stay free.
+        /// Bytes that must stay free.
         reserve: u64,
     },
     /// The writer has ended, by [`crate::Database::close`] or by an earlier failure.
@@ -68,18 +68,18 @@ pub enum OpenError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Not empty, and not made by Quorate.
+    /// The directory is not empty, and Quorate did not make it.
     #[error("data directory {path} is not empty and was not made by quorate")]
     NotOurs {
         /// Path of the directory.
         path: PathBuf,
     },
-    /// Made by another version.
+    /// Another version made the directory.
     #[error(
         "data directory {path} has format {found}, this version of quorate reads format {known}"
     )]
@@ -91,7 +91,7 @@ pub enum OpenError {
         /// Format that this version reads.
         known: u32,
     },
-    /// Belongs to another node.
+    /// The directory belongs to another node.
     #[error("data directory {path} belongs to node {found}, this is node {node}")]
     OtherNode {
         /// Path of the directory.
@@ -101,14 +101,14 @@ pub enum OpenError {
         /// Id of this node.
         node: u16,
     },
-    /// Another process has it open.
+    /// Another process has opened the directory.
     #[error("data directory {path} is in use by another process")]
     InUse {
         /// Path of the directory.
         path: PathBuf,
     },
-    /// It has lost what had been synced, RocksDB does not open it, or an unfinished install cannot
-    /// be redone.
+    /// The directory has lost data that had been synced, RocksDB cannot open it, or an unfinished
+    /// install cannot be repeated.
     #[error("data directory {path}: {source}")]
     Storage {
         /// Path of the directory.

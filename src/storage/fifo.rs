@@ -1,8 +1,8 @@
-//! The one FIFO of everything that is to be written (STO 1).
+//! The one FIFO of all writes (STO 1).
 //!
-//! A refused append ends its group, so the FIFO has no bound of its own. What is handed to it is
-//! bounded by sequencers (8 entries of 1 MiB a group), by proposals (32 MiB a group) and by the
-//! leaders' pipelines (8 MiB a follower and group).
+//! A refused append ends its group, so the FIFO has no bound of its own. Its contents are bounded
+//! by sequencers (8 entries of 1 MiB for each group), by proposals (32 MiB for each group) and by
+//! the leaders' pipelines (8 MiB for each follower and group).
 
 use crate::{
     Done, StorageError,
@@ -17,32 +17,32 @@ use std::{
     },
 };
 
-/// Writes that wait for the writer. Without a bound of its own, since a refused append ends its group:
-/// a leader proposes nothing more while too much waits here, and a follower's leaders bound what they
-/// send (DESIGN §6).
+/// Writes that wait for the writer. It has no bound of its own, since a refused append ends its
+/// group: a leader proposes nothing more while too many bytes wait here, and a follower's leaders
+/// bound their appends (DESIGN §6).
 pub(crate) struct Fifo {
     waiting: Mutex<Waiting>,
     filled: Condvar,
-    /// Called instead, if the database is stepped.
+    /// Called in place of a wake-up of the thread, if the database is stepped.
     wake: OnceLock<Wake>,
-    /// Bytes waiting; beside the lock, for those who only ask.
+    /// Bytes waiting; outside the lock, for readers that need only this number.
     bytes: AtomicUsize,
-    /// The writer is at work, or is about to be.
+    /// The writer is working, or about to begin.
     busy: AtomicBool,
 }
 
-/// Called when something urgent waits and nobody is at it.
+/// Called when an urgent write waits and the writer does not work.
 pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Waiting {
     writes: VecDeque<Write>,
     bytes: usize,
-    /// Something waits that does not only ride along.
+    /// A write waits that does not merely ride along.
     urgent: bool,
     /// The writer sleeps until it is woken.
     asleep: bool,
-    /// Set once: nothing more is taken.
+    /// Set once: no more writes are accepted.
     closed: Option<StorageError>,
 }
 
@@ -65,7 +65,7 @@ impl Fifo {
         !self.busy.load(Relaxed)
     }
 
-    /// Takes a write in. Once closed, `done` is handed back, and the caller reports the error.
+    /// Adds a write. Once closed, `done` is returned, and the caller reports the error.
     pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
         let bytes = work.bytes();
         let mut waiting = self.waiting.lock();
@@ -89,10 +89,10 @@ impl Fifo {
         }
     }
 
-    /// Sets what is called when there is work, and calls it if there is some already. Only the
-    /// first one counts.
+    /// Sets the callback for new work, and calls it if there is work already. Only the first
+    /// callback is used.
     pub(crate) fn set_wake(&self, wake: Wake) {
-        // A second one has nobody to wake.
+        // A second callback is dropped.
         drop(self.wake.set(wake));
         let mut waiting = self.waiting.lock();
         waiting.asleep = !waiting.urgent;
@@ -102,8 +102,8 @@ impl Fifo {
         }
     }
 
-    /// Takes in a write that rides with the next one. One that directly follows another of the
-    /// same kind replaces it, so that an idle node gathers none.
+    /// Adds a write that is written with the next urgent one. It replaces a write of the same kind
+    /// directly before it, so that an idle node does not collect them.
     pub(crate) fn ride_along(&self, work: Work) {
         let bytes = work.bytes();
         let mut waiting = self.waiting.lock();
@@ -129,8 +129,8 @@ impl Fifo {
         self.bytes.store(waiting.bytes, Relaxed);
     }
 
-    /// Moves everything that waits to `taken`, waiting for something urgent first. False: closed,
-    /// and nothing is left.
+    /// Moves all waiting writes to `taken`, after waiting for an urgent one. False: closed, and no
+    /// writes are left.
     pub(crate) fn take_all(&self, taken: &mut VecDeque<Write>) -> bool {
         let mut waiting = self.waiting.lock();
         while !waiting.urgent && waiting.closed.is_none() {
@@ -144,7 +144,7 @@ impl Fifo {
         !(taken.is_empty() && waiting.closed.is_some())
     }
 
-    /// As [`Fifo::take_all`], but does not wait. False: there is nothing to be done.
+    /// Like [`Fifo::take_all`], but does not wait. False: there is no work.
     pub(crate) fn take_now(&self, taken: &mut VecDeque<Write>) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.urgent && waiting.closed.is_none() {
@@ -158,24 +158,24 @@ impl Fifo {
         !taken.is_empty()
     }
 
-    /// Moves everything that has come meanwhile to the end of `taken`.
+    /// Appends the writes that have arrived meanwhile to `taken`.
     pub(crate) fn take_more(&self, taken: &mut VecDeque<Write>) {
         let mut waiting = self.waiting.lock();
         waiting.urgent = false;
         taken.append(&mut waiting.writes);
     }
 
-    /// Bytes that have been written do not wait any more.
+    /// Subtracts written bytes from the waiting ones.
     pub(crate) fn written(&self, bytes: usize) {
         self.leave(&mut self.waiting.lock(), bytes);
     }
 
-    /// True if nothing urgent waits.
+    /// True if no urgent write waits.
     pub(crate) fn is_drained(&self) -> bool {
         !self.waiting.lock().urgent
     }
 
-    /// Takes nothing more. What waits is still written.
+    /// Accepts no more writes. Waiting writes are still written.
     pub(crate) fn close(&self, reason: StorageError) {
         let mut waiting = self.waiting.lock();
         waiting.closed.get_or_insert(reason);

@@ -21,21 +21,21 @@ use quorate_queue::RunHead;
 use quorate_types::{GroupId, Level, LogIndex, QueueId};
 use std::sync::{Arc, atomic::Ordering};
 
-/// Ends of a group's log.
+/// First and last entry of a group's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// Last entry that was purged.
     pub last_purged: Option<EntryId>,
-    /// Last entry; the last purged one if there is none behind it.
+    /// Last entry; the last purged one if the log is empty.
     pub last: Option<EntryId>,
 }
 
-/// A group's checkpoint as a start finds it.
+/// A group's checkpoint, as a start reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Last entry applied to it; `None` if there is no checkpoint yet.
+    /// Last entry that it contains; `None` if there is no checkpoint yet.
     pub applied: Option<EntryId>,
-    /// What the raft floor wrote beside it (membership).
+    /// The data that the raft crate stored with it (membership).
     pub meta: Bytes,
     /// Records: key and value, as [`codec::queue`] or [`codec::catalog`] encodes them.
     pub records: Vec<(Bytes, Bytes)>,
@@ -79,7 +79,7 @@ impl GroupStore {
         Self { engine, writer, installer, memory }
     }
 
-    /// On a simulated disk: does all that there is to be done.
+    /// On a simulated disk: carries out all waiting work.
     #[cfg(test)]
     pub(crate) fn drive(&self) {
         while self.writer.step() || self.installer.step() {}
@@ -93,8 +93,7 @@ impl GroupStore {
         &self.memory
     }
 
-    /// A log that ends below the checkpoint (an install was the last thing) is as good as purged
-    /// up to it (STO 6).
+    /// A log that ends below the checkpoint (after an install) counts as purged up to it (STO 6).
     pub(crate) fn purge_what_ends_below_the_checkpoint(&self) {
         let mut log = self.memory.log();
         let Some(checkpointed) = log.checkpointed else { return };
@@ -113,13 +112,13 @@ impl GroupStore {
         self.memory.group
     }
 
-    /// True on a simulated disk: nothing waits for it, and there are no threads.
+    /// True on a simulated disk: no write is awaited, and there are no threads.
     #[must_use]
     pub fn is_stepped(&self) -> bool {
         self.engine.is_stepped()
     }
 
-    /// Ends of the log, with what still waits to be written.
+    /// First and last entry of the log, unwritten ones included.
     #[must_use]
     pub fn log_state(&self) -> LogState {
         self.memory.log().state()
@@ -162,8 +161,8 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Puts a write into the FIFO under the log's lock, or behind the install that is under way; if
-    /// the FIFO is closed, `done` is called without the lock.
+    /// Adds a write to the FIFO under the log's lock, or to the writes held by an install in
+    /// progress; if the FIFO is closed, `done` is called without the lock.
     fn push_ordered(
         &self,
         mut log: parking_lot::MutexGuard<'_, Log>,
@@ -188,13 +187,13 @@ impl GroupStore {
         self.push_ordered(log, self.raft_record(RaftRecord::Vote, vote), Some(done));
     }
 
-    /// The vote saved last, written or not.
+    /// The last saved vote, written or not.
     #[must_use]
     pub fn vote(&self) -> Option<Bytes> {
         self.memory.log().vote.clone()
     }
 
-    /// Notes the committed index; it rides with the next write (STO 1).
+    /// Saves the committed index; it is written with the next write (STO 1).
     pub fn save_committed(&self, committed: Bytes) {
         let mut log = self.memory.log();
         log.committed = Some(committed.clone());
@@ -205,7 +204,7 @@ impl GroupStore {
         }
     }
 
-    /// The committed index noted last.
+    /// The last saved committed index.
     #[must_use]
     pub fn committed(&self) -> Option<Bytes> {
         self.memory.log().committed.clone()
@@ -216,8 +215,8 @@ impl GroupStore {
         Work::Put { family: Family::Raft, key, value }
     }
 
-    /// Takes away all entries above `after` (`None`: all) with their runs, from the disk and from
-    /// all caches (STO 5).
+    /// Removes all entries above `after` (`None`: all) with their runs, from the disk and from all
+    /// caches (STO 5).
     pub fn truncate_after(&self, after: Option<LogIndex>, done: Done) {
         let mut log = self.memory.log();
         let from = after.map_or(LogIndex(0), LogIndex::next);
@@ -249,8 +248,8 @@ impl GroupStore {
         Ok(stored.or(log.last_purged))
     }
 
-    /// Takes away the log up to `entry`, or up to the last checkpoint handed over if that is
-    /// lower: the log replays what no checkpoint has (STO 3).
+    /// Removes the log up to `entry`, or up to the last checkpoint passed on if that is lower: the
+    /// log replays everything that no checkpoint contains (STO 3).
     pub fn purge_through(&self, entry: EntryId, done: Done) {
         let mut log = self.memory.log();
         let through = match log.checkpointed {
@@ -284,7 +283,7 @@ impl GroupStore {
         Ok(entries.into_iter().map(Arc::unwrap_or_clone).collect())
     }
 
-    /// As [`GroupStore::read`], without a copy of what is in memory.
+    /// Like [`GroupStore::read`], without copying entries that are in memory.
     ///
     /// # Errors
     /// A failed read.
@@ -353,8 +352,8 @@ impl GroupStore {
         checkpoint::load(&self.engine, self.group())
     }
 
-    /// At a start: takes away runs that the state has settled but a crash left (STO 3). Ranges
-    /// that hold nothing cost one check each.
+    /// At a start: removes runs that the state has settled but a crash has left (STO 3). An empty
+    /// range costs one check.
     ///
     /// # Errors
     /// A failed read; `done` is then not called.
@@ -384,7 +383,7 @@ impl GroupStore {
     }
 
     /// Begins to receive a snapshot of the group, as of `applied`, of about this many bytes, with
-    /// what the sender's raft floor wrote beside it. Several may be received at once.
+    /// the data of the sender's raft crate. Several may be received at once.
     ///
     /// # Errors
     /// `NoRoom`; or the file cannot be made.
@@ -397,8 +396,8 @@ impl GroupStore {
         SnapshotDownload::begin(self.engine.clone(), self.group(), applied, bytes, meta)
     }
 
-    /// Makes a received snapshot the group's own (STO 6). The caller has dropped its dirty
-    /// checkpoint ([`crate::ReplicaStore::clear`]), and reads runs and applies only after `done`.
+    /// Replaces the group's state by a received snapshot (STO 6). The caller has discarded its
+    /// changes ([`crate::ReplicaStore::clear`]), and reads runs and applies only after `done`.
     /// Entries above the snapshot stay, and so do their runs.
     pub fn install(&self, snapshot: ReceivedSnapshot, done: Done) {
         let mut log = self.memory.log();
@@ -418,7 +417,7 @@ impl GroupStore {
                 store.release(Some(&error));
             }
         });
-        // What was handed over before is written before the mark, what comes later after the end.
+        // Earlier writes are written before the mark, later ones after the end.
         let refused = self.writer.push(mark, Some(marked));
         log.held = Some(Vec::new());
         drop(log);
@@ -427,7 +426,7 @@ impl GroupStore {
         }
     }
 
-    /// The group's install is through, or has failed: so do then the writes that it held.
+    /// Ends the group's install, with or without an error: so do then the writes that it held.
     pub(crate) fn release(&self, failed: Option<&StorageError>) {
         let mut log = self.memory.log();
         let group = self.group();
@@ -473,7 +472,7 @@ fn prepare(group: GroupId, entry: Arc<LogEntry>) -> Result<Prepared, StorageErro
     let mut places: Vec<_> = runs.iter().map(|run| (run.queue, run.level)).collect();
     places.sort_unstable();
     if places.windows(2).any(|pair| pair.first() == pair.last()) {
-        // They would have one key.
+        // The two runs would have one key.
         return Err(wrong(DecodeError::Invalid("runs: two for one queue and level")));
     }
     let index = entry.id.index;

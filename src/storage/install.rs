@@ -1,6 +1,6 @@
-//! Making a received snapshot a group's own (STO 6): a synced mark, the group's runs cleared, the
-//! table files taken in, one synced batch with state, applied index and the mark taken away. A
-//! start that finds the mark does it again. `installer` does it while the node runs.
+//! Replaces a group's state by a received snapshot (STO 6): a synced mark, removal of the group's
+//! runs, ingestion of the table files, one synced batch with state, applied index and removal of
+//! the mark. A start that finds the mark repeats this. `installer` does it while the node runs.
 
 use crate::{
     EntryId, ReceivedSnapshot, RunRange, StorageError,
@@ -20,7 +20,7 @@ use quorate_types::{GroupId, Home, Level, LogIndex, QueueId};
 
 const VERSION: u8 = 1;
 
-/// An install that is to be carried out.
+/// An install to be carried out.
 pub(crate) struct Install {
     group: GroupId,
     applied: EntryId,
@@ -42,19 +42,19 @@ impl Install {
         Self { group, applied, meta, keeps_tail, files }
     }
 
-    /// The synced mark that it begins with: from then on there is no way back.
+    /// The synced mark at its beginning: from then on the install must be completed.
     pub(crate) fn mark(&self) -> Work {
         let key = Bytes::copy_from_slice(&key::raft_key(self.group, RaftRecord::Install));
         Work::Put { family: Family::Raft, key, value: self.encode() }
     }
 
-    /// The next start needs the files.
+    /// Keeps the files for the next start.
     pub(crate) fn keep_files(&mut self) {
         self.files.keep();
     }
 
-    /// What follows the mark, as often as it takes. What takes long goes on beside the writes of
-    /// others: only the two batches and the brief moment of taking in are in their way.
+    /// All steps after the mark; repeatable. The long steps run beside other writes: only the two
+    /// batches and the short ingestion delay them.
     pub(crate) fn carry_out(
         &self,
         engine: &Engine,
@@ -96,7 +96,7 @@ impl Install {
             for family in families {
                 batch.delete_range(family, &start, &end);
             }
-            // Behind every run of this queue and level.
+            // After every run of this queue and level.
             from = RunKey { queue, level, index: LogIndex(u64::MAX) };
             if found == from {
                 break;
@@ -141,13 +141,13 @@ impl Install {
         let name = cursor.string()?;
         cursor.end()?;
         let mut files = Files::of(engine.folder(&name));
-        // Until all installs are done again; then the start removes the whole directory.
+        // Until all installs are repeated; then the start removes the whole directory.
         files.keep();
         Ok(Self { group, applied, meta, keeps_tail, files })
     }
 }
 
-/// At a start: does unfinished installs again, and removes all files of snapshots.
+/// At a start: repeats unfinished installs, and removes all files of snapshots.
 pub(crate) fn recover(engine: &Engine) -> Result<(), StorageError> {
     let mut unfinished = Vec::new();
     let mut raft = engine.scan(Family::Raft, &[0xff; 8])?;

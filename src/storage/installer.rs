@@ -1,5 +1,5 @@
-//! Installs snapshots beside the log writer, on a thread of its own: other groups' votes and appends
-//! do not wait for one. The group's own later writes are held until it is through.
+//! Installs snapshots beside the log writer, on a separate thread: other groups' votes and appends
+//! do not wait for an install. The group's own later writes are held until it has ended.
 //!
 //! The mark and two batches of an install go through the FIFO; flushing and ingesting the tables do
 //! not. A snapshot needs twice its size, for the stream and for the tables made of it, and is
@@ -16,18 +16,18 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::{sync::Arc, thread::JoinHandle};
 
-/// An install whose mark has been synced.
+/// An install whose mark was synced.
 pub(crate) struct Job {
     pub(crate) store: GroupStore,
     pub(crate) install: Install,
     pub(crate) done: Done,
 }
 
-/// The thread, and the way to it.
+/// The thread, and the channel to it.
 pub(crate) struct Installer {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// In the thread's place, if the database is stepped.
+    /// Used in place of the thread, if the database is stepped.
     stepped: Option<Mutex<(Worker, Receiver<Job>)>>,
 }
 
@@ -53,7 +53,7 @@ impl Installer {
         Ok(Self { jobs: jobs_to_come, thread: Mutex::new(Some(thread)), stepped: None })
     }
 
-    /// Hands it an install. Does not wait.
+    /// Passes an install to the thread. Does not wait.
     pub(crate) fn take(&self, job: Job) {
         let refused = match &*self.jobs.lock() {
             Some(jobs) => jobs.send(job).map_err(|refused| refused.0).err(),
@@ -64,8 +64,8 @@ impl Installer {
         }
     }
 
-    /// Carries out one install that it has been handed, on the caller's thread. False: there is
-    /// none, or a thread does it.
+    /// Carries out one waiting install, on the caller's thread. False: there is none, or a thread
+    /// does it.
     pub(crate) fn step(&self) -> bool {
         let Some(stepped) = self.stepped.as_ref().and_then(Mutex::try_lock) else { return false };
         let (worker, jobs) = &*stepped;
@@ -74,7 +74,7 @@ impl Installer {
         true
     }
 
-    /// Carries out what it has been handed and ends the thread.
+    /// Carries out waiting installs and ends the thread.
     pub(crate) fn close(&self) {
         drop(self.jobs.lock().take());
         while self.step() {}
@@ -87,7 +87,7 @@ impl Installer {
 }
 
 impl Job {
-    /// The mark stays, and the next start does it again.
+    /// The mark stays, and the next start repeats the install.
     fn fail(mut self, error: &StorageError) {
         self.install.keep_files();
         (self.done)(Err(error.clone()));
@@ -128,10 +128,10 @@ impl Worker {
         }
     }
 
-    /// Has the log writer write a batch, in its turn, and waits for it.
+    /// Passes a batch to the log writer, and waits for it.
     fn put(&self, batch: WriteBatch) -> Result<(), StorageError> {
         let (sender, written) = bounded(1);
-        // It is received below.
+        // The result is received below.
         let done: Done = Box::new(move |result| drop(sender.send(result)));
         if let Some((_, error)) = self.writer.push(Work::Batch(Box::new(batch)), Some(done)) {
             return Err(error);
@@ -141,7 +141,7 @@ impl Worker {
     }
 }
 
-/// In tests: holds installs up until it is opened.
+/// In tests: delays installs until it is opened.
 struct Gate {
     #[cfg(test)]
     opened: Option<Receiver<()>>,
@@ -160,7 +160,7 @@ impl Gate {
     fn pass(&self) {
         #[cfg(test)]
         if let Some(opened) = &self.opened {
-            // Closed: it is open for good.
+            // If the channel is closed, the gate stays open.
             let _ = opened.recv();
         }
     }

@@ -1,8 +1,8 @@
-//! What a node keeps on disk: one RocksDB, one writer, one sync for all groups (DESIGN §3, STO).
+//! A node's data on disk: one RocksDB, one writer, one sync for all groups (DESIGN §3, STO).
 //!
-//! In reading order: an entry is handed to [`GroupStore::append`], put into memory and into the
-//! one FIFO, written by the one [`LogWriter`]; read back from memory or disk; applied by the raft
-//! floor over a [`ReplicaStore`], whose changes become a [`Checkpoint`]; streamed as a snapshot.
+//! In reading order: an entry is passed to [`GroupStore::append`], stored in memory and in the one
+//! FIFO, and written by the one [`LogWriter`]; read from memory or disk; applied by the raft crate
+//! over a [`ReplicaStore`], whose changes become a [`Checkpoint`]; streamed as a snapshot.
 
 mod batch;
 mod checkpoint;

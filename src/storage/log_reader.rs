@@ -1,5 +1,5 @@
-//! Reading a group's log back: from memory what is recent, else from disk with the bodies joined
-//! to their entries again (STO 2).
+//! Reads a group's log: recent entries from memory, others from disk, where the bodies are joined
+//! with their entries again (STO 2).
 
 use crate::{
     CommandEntry, EntryId, LogEntry, LogState, Payload, RunBodies, StorageError,
@@ -15,7 +15,8 @@ use crate::{
 use quorate_types::{GroupId, LogIndex};
 use std::sync::Arc;
 
-/// Entries from `first` to before `end`, about `bytes_max` bytes, at least one if there is one.
+/// Entries from `first` to before `end`, approximately `bytes_max` bytes, at least one if there is
+/// one.
 pub(crate) fn read(
     engine: &Engine,
     memory: &GroupMemory,
@@ -52,7 +53,7 @@ impl Reading {
         self.next < self.end && (self.bytes_left > 0 || self.entries.is_empty())
     }
 
-    /// Takes the entry if it is the next one.
+    /// Adds the entry if it is the next one.
     fn take(&mut self, entry: Arc<LogEntry>) -> bool {
         if entry.id.index != self.next || !self.wants_more() {
             return false;
@@ -94,7 +95,7 @@ impl Reading {
     }
 }
 
-/// Puts the bodies back to an entry; those that were removed stay absent (STO 2).
+/// Joins the bodies with an entry; removed ones stay absent (STO 2).
 fn join(
     engine: &Engine,
     memory: &GroupMemory,
@@ -116,7 +117,7 @@ fn join(
     Ok(())
 }
 
-/// Ends of a group's log on disk, and the last checkpoint's entry.
+/// First and last entry of a group's log on disk, and the last checkpoint's entry.
 pub(crate) fn ends(
     engine: &Engine,
     group: GroupId,

@@ -1,5 +1,5 @@
-//! The one thread that writes: it takes everything that waits, of all groups, into one batch and
-//! one sync, and then reports the end of each, in the order of the FIFO (DESIGN §3, STO 1).
+//! The one thread that writes: it writes all waiting writes of all groups in one batch and one
+//! sync, and then reports the end of each, in the order of the FIFO (DESIGN §3, STO 1).
 
 use crate::{
     Done, FatalHook, StorageError, WriterStats,
@@ -14,33 +14,34 @@ use bytes::BytesMut;
 use parking_lot::{Mutex, RwLock};
 use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
-/// Bytes from which on a batch takes nothing more, so that one sync stays short and the first in
-/// line does not wait for the last. A write as large as that begins one.
+/// Size at which a batch accepts no more writes, so that a sync stays short and the first write
+/// does not wait for the last. A write of that size begins a batch.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Writes of at most this many bytes still join the batch of a large one before them, up to this many
-/// bytes together: otherwise each large body would cost everybody a sync more.
+/// Writes of at most this many bytes may still join the batch of a large one before them, up to
+/// this many bytes together: otherwise each large body would cost all others an additional sync.
 const SMALL_BYTES: usize = 64 << 10;
 const SMALL_BYTES_SUM: usize = 1 << 20;
 
-/// Bytes of buffer kept from batch to batch.
+/// Bytes of the buffer that is reused for the next batch.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Cycles between two checks of RocksDB's background errors.
 const BACKGROUND_CYCLES: u32 = 64;
 
-/// What one cycle of the writer did (DESIGN §6: the proposer cuts a group's next entry by it).
+/// Statistics of one cycle of the writer (DESIGN §6: they control when the proposer ends a group's
+/// next entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleStats {
-    /// Writes in the batch.
+    /// Number of writes in the batch.
     pub writes: usize,
-    /// Log entries among them.
+    /// Number of log entries among them.
     pub entries: usize,
     /// Bytes of the batch.
     pub bytes: usize,
-    /// How long the synced write took.
+    /// Duration of the synced write.
     pub sync: Duration,
-    /// Nothing was waiting when the cycle ended.
+    /// No write was waiting when the cycle ended.
     pub idle: bool,
 }
 
@@ -50,11 +51,11 @@ type Listener = Box<dyn Fn(CycleStats) + Send + Sync>;
 #[derive(Clone)]
 pub struct LogWriter {
     shared: Arc<Shared>,
-    /// In the thread's place, if the database is stepped.
+    /// Used in place of the thread, if the database is stepped.
     stepped: Option<Arc<Mutex<Stepped>>>,
 }
 
-/// What the thread has on its stack.
+/// The state that the thread has on its stack.
 struct Stepped {
     writer: Writer,
     taken: VecDeque<Write>,
@@ -105,7 +106,8 @@ impl LogWriter {
         Ok(Self { shared, stepped: None })
     }
 
-    /// Puts a write into the FIFO. If that is closed, `done` is handed back, and the caller reports the error.
+    /// Adds a write to the FIFO. If that is closed, `done` is returned, and the caller reports the
+    /// error.
     #[must_use]
     pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
         self.shared.fifo.push(work, done)
@@ -115,9 +117,10 @@ impl LogWriter {
         self.shared.fifo.ride_along(work);
     }
 
-    /// Something beside the writer has failed as a write fails: nothing more is written.
+    /// Fails like after a failed write, because a part beside the writer has failed: nothing more
+    /// is written.
     pub(crate) fn fail(&self, error: StorageError) {
-        // Closed already: the error has been reported.
+        // If it is closed already, the error was reported.
         let _ = self.push(Work::Failed(error), None);
     }
 
@@ -126,8 +129,8 @@ impl LogWriter {
         self.shared.crash.step()
     }
 
-    /// Carries out one cycle, on the caller's thread. False: there is nothing to be written, or a
-    /// thread does it. [`Done`]s may not call it.
+    /// Carries out one cycle, on the caller's thread. False: there is nothing to write, or a thread
+    /// does it. A [`Done`] must not call it.
     pub(crate) fn step(&self) -> bool {
         let Some(stepped) = &self.stepped else { return false };
         let Some(mut stepped) = stepped.try_lock() else { return false };
@@ -139,12 +142,12 @@ impl LogWriter {
         true
     }
 
-    /// Calls `wake` when there is something to be written and nobody is at it.
+    /// Sets the callback for waiting writes while the writer does not work.
     pub(crate) fn set_wake(&self, wake: Wake) {
         self.shared.fifo.set_wake(wake);
     }
 
-    /// Writes what waits and ends the thread.
+    /// Writes waiting writes and ends the thread.
     pub(crate) fn close(&self) {
         self.shared.fifo.close(StorageError::Closed);
         while self.step() {}
@@ -163,7 +166,7 @@ impl LogWriter {
         self.shared.listeners.write().push(listener);
     }
 
-    /// True if nothing waits and nothing is being written.
+    /// True if no write waits or is being written.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.shared.fifo.is_idle()
@@ -174,7 +177,7 @@ impl LogWriter {
         self.shared.fifo.bytes()
     }
 
-    /// How long the sync that runs now has been running; zero if none does.
+    /// Duration of the sync in progress so far; zero if there is none.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
         self.shared.watchdog.stalled_for()
@@ -187,14 +190,14 @@ impl LogWriter {
         self.shared.watchdog.is_late()
     }
 
-    /// What it has done since the start.
+    /// Statistics since the start.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
         self.shared.recorders.stats(self.shared.fifo.bytes())
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Writer {
     engine: Arc<Engine>,
     reclaim: Arc<Reclaim>,
@@ -216,8 +219,8 @@ impl Writer {
         }
     }
 
-    /// One cycle, and what has come meanwhile taken in if anything is left. False: it has failed,
-    /// and so has all that waits.
+    /// One cycle, then adds writes that have arrived, if any are left. False: a write has failed,
+    /// and all waiting writes with it.
     fn step(&mut self, taken: &mut VecDeque<Write>) -> bool {
         let mut batch = Vec::new();
         if let Err(error) = self.cycle(taken, &mut batch) {
@@ -269,8 +272,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Fills a batch, which holds its first write, and writes it; says how many entries and
-    /// bytes it had and how long the sync took.
+    /// Fills a batch, beginning with its first write, and writes it; returns its entries and bytes,
+    /// and the duration of the sync.
     fn write(
         &mut self,
         taken: &mut VecDeque<Write>,
@@ -309,7 +312,7 @@ impl Writer {
         Ok((entries, written, sync))
     }
 
-    /// Writes a batch of this many bytes, under watch; returns how long that took.
+    /// Writes a batch of this many bytes, observed by the watchdog; returns the duration.
     fn sync(&mut self, rocks: WriteBatch, bytes: usize) -> Result<Duration, StorageError> {
         self.check_background_errors()?;
         self.shared.crash.step()?;
@@ -317,7 +320,7 @@ impl Writer {
         result.map(|()| self.engine.sync_time().unwrap_or(sync))
     }
 
-    /// A flush or compaction that failed ends the process too, even if this write would not.
+    /// A failed flush or compaction ends the process too, even if this write would succeed.
     fn check_background_errors(&mut self) -> Result<(), StorageError> {
         self.cycles = self.cycles.wrapping_add(1);
         if self.cycles.is_multiple_of(BACKGROUND_CYCLES) && self.engine.background_errors() > 0 {
@@ -329,12 +332,12 @@ impl Writer {
         Ok(())
     }
 
-    /// A failed write or sync is never tried again: nothing more is taken, everything that waits
-    /// fails, and the hook ends the process (DESIGN §8).
+    /// A failed write or sync is never repeated: no more writes are accepted, all waiting ones
+    /// fail, and the hook ends the process (DESIGN §8).
     fn fail(&self, error: &StorageError, unwritten: impl Iterator<Item = Write>) {
         self.shared.fifo.close(error.clone());
         if self.shared.crash.has_come() || self.engine.is_dead() {
-            // A crashed process calls nobody back.
+            // A crashed process calls no callbacks.
             drop((unwritten.count(), self.shared.fifo.abandon()));
             return;
         }
@@ -347,8 +350,8 @@ impl Writer {
     }
 }
 
-/// In tests: the moment that the process "crashes", counted in writes to RocksDB. Nothing is
-/// written from then on.
+/// In tests: when the process "crashes", counted in writes to RocksDB. Nothing is written after
+/// that.
 struct Crash {
     #[cfg(test)]
     state: Mutex<(Option<u64>, bool)>,

@@ -1,5 +1,5 @@
-//! What is known of a group's log without asking the disk: its ends, its recent entries (all that
-//! are not yet written among them), its vote. Serves replication and apply.
+//! A group's log as far as it is in memory: its ends, its recent entries (including all unwritten
+//! ones), its vote. Replication and apply read it.
 
 use crate::{
     Done, EntryId, LogEntry, LogState, Payload, StorageError,
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use quorate_types::{GroupId, LogIndex};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Bytes that an entry costs in memory beside its content, about.
+/// Approximate bytes of an entry in memory in addition to its contents.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Bytes of `log` records whose appends are counted together.
+/// Appends are counted together up to this many bytes of `log` records.
 const SIZE_STEP: usize = 16 << 10;
 
 /// One group's log in memory.
@@ -25,8 +25,8 @@ pub(crate) struct GroupMemory {
     log: Mutex<Log>,
 }
 
-/// Ends and tail of the log. Locked while a write is put into the FIFO, so that what is read here
-/// and what is written there come in the same order.
+/// Ends and tail of the log. Locked while a write is added to the FIFO, so that reads here and
+/// writes there have the same order.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) last_purged: Option<EntryId>,
@@ -36,15 +36,15 @@ pub(crate) struct Log {
     pub(crate) committed: Option<Bytes>,
     /// Number of the last append.
     ticket: u64,
-    /// Appends up to this one are written.
+    /// Appends up to this number are written.
     written: u64,
     tail: VecDeque<TailEntry>,
     tail_bytes: usize,
-    /// Index behind the log's last entry; the tail ends before it.
+    /// Index after the log's last entry; the tail ends before it.
     end: LogIndex,
-    /// Last index and bytes of `log` records, some appends at a time.
+    /// Last index and bytes of `log` records, for several appends together.
     sizes: VecDeque<(LogIndex, usize)>,
-    /// Writes that wait for the end of an install; `None` while there is none.
+    /// Writes that wait for the end of an install; `None` if there is no install.
     pub(crate) held: Option<Vec<(Work, Option<Done>)>>,
 }
 
@@ -55,7 +55,7 @@ struct TailEntry {
 }
 
 impl GroupMemory {
-    /// Of a log that ends as the disk says.
+    /// The memory of a log with these ends on disk.
     pub(crate) fn new(
         group: GroupId,
         cache: Arc<RunCache>,
@@ -74,8 +74,8 @@ impl GroupMemory {
         &self.cache
     }
 
-    /// Takes in entries that are about to be written; says the number of the append. The caller
-    /// has checked that they follow the last one.
+    /// Adds entries that are about to be written; returns the number of the append. The caller has
+    /// checked that they follow the last entry.
     pub(crate) fn append(&self, log: &mut Log, entries: &[Prepared]) -> u64 {
         log.ticket += 1;
         let ticket = log.ticket;
@@ -100,7 +100,7 @@ impl GroupMemory {
         ticket
     }
 
-    /// The appends up to `ticket` are written.
+    /// Records that the appends up to `ticket` are written.
     pub(crate) fn written(&self, ticket: u64) {
         let mut log = self.log.lock();
         let before = log.written;
@@ -111,7 +111,7 @@ impl GroupMemory {
         self.cache.written(self.group, ticket);
     }
 
-    /// The log ends before `from` now (STO 5): nothing above it can be read any more.
+    /// Truncates the log at `from` (STO 5): no later entry can be read any more.
     pub(crate) fn truncate(&self, log: &mut Log, from: LogIndex, last: Option<EntryId>) {
         if let Some(checkpointed) = log.checkpointed.map(|it| it.index) {
             assert!(checkpointed < from, "STO 5: what is applied stays: {from}, {checkpointed}");
@@ -125,8 +125,8 @@ impl GroupMemory {
         self.cache.truncate(self.group, from);
     }
 
-    /// A snapshot at `applied` takes the place of what was up to there (STO 6). Says whether
-    /// entries stay above it.
+    /// Records that a snapshot at `applied` replaces the log up to there (STO 6). True if later
+    /// entries stay.
     pub(crate) fn install(&self, log: &mut Log, applied: EntryId) -> bool {
         if let Some(before) = log.checkpointed.map(|it| it.index) {
             let at = applied.index;
@@ -137,18 +137,19 @@ impl GroupMemory {
         let stays = log.last.is_some_and(|last| last.index > applied.index);
         if !stays {
             log.purge(applied);
-            // Also where the log's own entry at this index was another one.
+            // Also if the log's own entry at this index was a different one.
             log.last = Some(applied);
         }
         stays
     }
 
-    /// Bytes of `log` records above the purged ones.
+    /// Bytes of `log` records that are not purged.
     pub(crate) fn log_bytes(&self) -> usize {
         self.log.lock().sizes.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// The highest index up to which the log can go so that `keep` of these bytes stay, about.
+    /// The highest index up to which the log can be purged so that approximately `keep` of these
+    /// bytes stay.
     pub(crate) fn index_keeping(&self, keep: usize) -> Option<LogIndex> {
         let log = self.log.lock();
         let mut kept = 0;
@@ -163,7 +164,7 @@ impl GroupMemory {
 }
 
 impl Log {
-    /// A log whose ends the disk says.
+    /// A log with the ends found on disk.
     pub(crate) fn opened(state: LogState, checkpointed: Option<EntryId>) -> Self {
         let end = state.last.map_or(LogIndex(1), |last| last.index.next());
         let LogState { last_purged, last } = state;
@@ -174,12 +175,12 @@ impl Log {
         LogState { last_purged: self.last_purged, last: self.last }
     }
 
-    /// Index behind the last entry.
+    /// Index after the last entry.
     pub(crate) fn end(&self) -> LogIndex {
         self.end
     }
 
-    /// Entries must follow each other, but for the first one of an empty log.
+    /// Checks that entries are consecutive; the first one of an empty log may have any index.
     pub(crate) fn check_follows(&self, entries: &[Prepared]) -> Result<(), StorageError> {
         let mut last = self.last.map(|last| last.index);
         for prepared in entries {
@@ -194,7 +195,7 @@ impl Log {
         Ok(())
     }
 
-    /// First index that is in memory, with all behind it.
+    /// First index of the entries that are in memory.
     pub(crate) fn tail_start(&self) -> LogIndex {
         self.tail.front().map_or(self.end, |first| first.entry.id.index)
     }
@@ -206,7 +207,7 @@ impl Log {
         self.tail.range(skip..).map(|entry| &entry.entry)
     }
 
-    /// Takes the log up to `through` out of the memory; says the first index that went.
+    /// Removes the log up to `through` from memory; returns the first index that was removed.
     pub(crate) fn purge(&mut self, through: EntryId) -> LogIndex {
         let (last, covered) = (through.index, self.checkpointed.map(|it| it.index));
         assert!(
@@ -221,7 +222,7 @@ impl Log {
         while self.sizes.pop_front_if(|(index, _)| *index <= through.index).is_some() {}
         self.last_purged = Some(through);
         if self.last.is_none_or(|last| last.index < through.index) {
-            // Nothing is left: the next entry follows the purged one.
+            // The log is empty: the next entry follows the purged one.
             self.last = Some(through);
             self.end = through.index.next();
         }
@@ -236,7 +237,7 @@ impl Log {
         }
     }
 
-    /// Lets the oldest entries go while there are too many bytes, as far as they are written.
+    /// Removes the oldest entries while there are too many bytes, as far as they are written.
     fn trim(&mut self, bytes_max: usize) {
         while self.tail_bytes > bytes_max
             && let Some(gone) = self.tail.pop_front_if(|entry| entry.ticket <= self.written)

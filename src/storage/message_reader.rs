@@ -1,4 +1,4 @@
-//! Reading runs: the cache first, else the disk, only where it may have them.
+//! Reading runs: from the cache first, else from disk, only where the disk may have them.
 //!
 //! A message is named by its index, and a log may have another entry there that was never
 //! committed. So this replica's copy counts only if its entry is known to be committed
@@ -25,7 +25,7 @@ use quorate_queue::RunHead;
 use quorate_types::{GroupId, Level, LogIndex, MessageId, QueueId, Term};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Names a stored message.
+/// Identifies a stored message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef {
     /// Queue that the message is in.
@@ -34,26 +34,26 @@ pub struct MessageRef {
     pub message: MessageId,
 }
 
-/// Which entries of a replica's log are known to be the group's. A message is named by its entry's
-/// index: what this log has at an index that is not yet applied may be an entry that was never
-/// committed, in the place of the one that is meant.
+/// Which entries of a replica's log are known to be committed. A message is named by its entry's
+/// index: at an index that is not applied yet, this log may have an entry that was never committed,
+/// in place of the one that is meant.
 #[derive(Clone, Copy, Debug)]
 pub struct Committed {
-    /// Those up to here, which this replica has applied.
+    /// Entries up to this one, which this replica has applied.
     pub applied: LogIndex,
-    /// And all that the leader of this term has made, if it, or the leader of an earlier term, has
-    /// named the message: a leader's log has one entry at an index, and what is committed is in the
-    /// logs of all leaders after it.
+    /// Also all entries made by the leader of this term, if that leader, or the leader of an
+    /// earlier term, has named the message: a leader's log has one entry at an index, and committed
+    /// entries are in the logs of all later leaders.
     pub term: Option<Term>,
 }
 
-/// What a replica has of a message.
+/// A replica's answer for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredMessage {
     /// The encoded message.
     Here(Bytes),
-    /// Its entry is known, and the message is not there: it has been removed, cut, or was so already
-    /// when the entry came here (STO 2).
+    /// Its entry is known, but the message was removed or cut, perhaps already when the entry
+    /// arrived here (STO 2).
     Absent,
     /// Its entry is not known yet.
     Unknown,
@@ -70,8 +70,9 @@ impl StoredMessage {
     }
 }
 
-/// Messages in the order asked for: as many as have `bytes_max` bytes together, at least one if any
-/// is wanted. One that cannot be read ends the answer too; as the first one it is an error.
+/// Messages in the order of the request: as many as have `bytes_max` bytes together, at least one.
+/// A message that cannot be read ends the answer too; if it is the first one, its error is
+/// returned.
 pub(crate) fn messages(
     engine: &Engine,
     memory: &GroupMemory,
@@ -100,12 +101,12 @@ pub(crate) fn messages(
     Ok(found)
 }
 
-/// Reads messages one after the other; what follows in the same run is taken from the same record.
+/// Reads messages one after the other; consecutive ones of a run are taken from the same record.
 struct Reader<'a> {
     engine: &'a Engine,
     memory: &'a GroupMemory,
     committed: Committed,
-    /// The record that was read last; `None` in it if the disk has none of that key.
+    /// The last record read; its value is `None` if the disk does not have the key.
     record: Option<(RunKey, Option<Value<'a>>)>,
     missed: usize,
 }
@@ -159,7 +160,7 @@ impl Reader<'_> {
     }
 }
 
-/// All messages of a run; `None` if the run is gone.
+/// All messages of a run; `None` if the run does not exist.
 pub(crate) fn bodies(
     engine: &Engine,
     memory: &GroupMemory,
@@ -188,8 +189,8 @@ fn place(message: MessageRef) -> (RunKey, u32) {
 }
 
 /// Heads of runs with `from` ≤ index ≤ `through`, ascending, at most `limit`; fewer only if there
-/// are no more. The disk is asked for none above what it is known to have, so it cannot show a
-/// run whose truncation is not yet written (STO 5).
+/// are no more. The disk is read only up to the index that it is known to have, so it cannot return
+/// a run whose truncation is not written yet (STO 5).
 pub(crate) fn heads(
     engine: &Engine,
     memory: &GroupMemory,
@@ -203,7 +204,7 @@ pub(crate) fn heads(
         return Ok(cached);
     }
     let stored = stored_heads(engine, memory.group, place, (from, last), limit)?;
-    // Where both have a run, the cache is right: it knows what was cut.
+    // If both have a run, the cache is right, since it has the cuts.
     let mut all: BTreeMap<LogIndex, Arc<RunHead>> =
         stored.into_iter().map(|head| (head.index, Arc::new(head))).collect();
     all.extend(cached.into_iter().map(|head| (head.index, head)));
@@ -233,7 +234,7 @@ fn stored_heads(
     Ok(heads)
 }
 
-/// The first run on disk of that group at or behind `from`.
+/// The first run on disk of that group at or after `from`.
 pub(crate) fn first_run_from(
     engine: &Engine,
     group: GroupId,

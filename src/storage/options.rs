@@ -1,29 +1,28 @@
-//! How a database is opened: identity, memory budgets, bounds.
+//! Options for opening a database: identity, memory budgets, bounds.
 
 use crate::StorageError;
 use quorate_types::{Incarnation, NodeId};
 use std::{sync::Arc, time::Duration};
 
-/// Called once, on the thread that met it, when a write or sync has failed. The process must end
-/// with a clear line; no write is tried again (DESIGN §8).
+/// Called once, on the thread that found the error, when a write or sync has failed. The process
+/// must end with a log line; no write is repeated (DESIGN §8).
 pub type FatalHook = Arc<dyn Fn(&StorageError) + Send + Sync>;
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Clone)]
 pub struct Options {
-    /// This node; a directory of another one is refused.
+    /// This node; a directory of another node is refused.
     pub node: NodeId,
-    /// Written into a directory that is made now, ignored for one that exists.
+    /// Written into a new directory, ignored for an existing one.
     pub incarnation: Incarnation,
-    /// Random: distinguishes the processes of copies of a directory.
+    /// Random number that distinguishes the processes of copies of a directory.
     pub chance: u32,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: usize,
     /// Bytes of the block cache, indexes and filters included.
     pub block_cache_bytes: usize,
-    /// Bytes of recent runs kept in memory, of all groups together. Runs not yet written are
-    /// kept beyond it; they are bounded by what the raft floor has
-    /// under way.
+    /// Bytes of recent runs of all groups together that are kept in memory. Unwritten runs are kept
+    /// in addition; they are bounded by the appends in flight.
     pub run_cache_bytes: usize,
     /// Bytes of recent log entries kept in memory for one group, beyond those not yet written.
     pub tail_cache_bytes: usize,
@@ -34,17 +33,17 @@ pub struct Options {
     pub disk_free_limit: u64,
     /// What to do when a write has failed.
     pub fatal: FatalHook,
-    /// Writes to RocksDB after which the writer "crashes".
+    /// In tests: number of writes to RocksDB after which the writer "crashes".
     #[cfg(test)]
     pub(crate) crash_after: Option<u64>,
-    /// Holds installs up while nothing comes and it is not closed.
+    /// In tests: delays installs until a message arrives or the channel is closed.
     #[cfg(test)]
     pub(crate) install_gate: Option<crossbeam_channel::Receiver<()>>,
 }
 
 impl Options {
-    /// Defaults for a node of 300 MiB: 64 MiB of memtables, 48 MiB of blocks, 48 MiB of runs,
-    /// 2 MiB of entries a group, 1 s for a sync, no reserve of disk. A failure aborts the process.
+    /// Defaults for a node of 300 MiB: 64 MiB of memtables, 48 MiB of blocks, 48 MiB of runs, 2 MiB
+    /// of entries for each group, 1 s for a sync, no reserve of disk. A failure aborts the process.
     #[must_use]
     pub fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self {

@@ -1,6 +1,6 @@
-//! Disk space given back: range deletions free nothing until a compaction meets them, and after a
-//! backlog has been drained nothing is written any more that would bring one about. A thread of its
-//! own compacts the ranges of removed runs, once they are quiet or large.
+//! Reclaims disk space. Range deletions free nothing until a compaction processes them, and after a
+//! backlog was drained there are no writes that would trigger one. A separate thread compacts the
+//! ranges of removed runs, once they are quiet or large.
 //!
 //! The files of a range are never simply dropped: a snapshot that is being read may need them.
 
@@ -22,18 +22,18 @@ use std::{
 /// Interval of the checks. A range in which nothing was removed for this long is quiet.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Bytes in files from which on a range is compacted although it is not quiet. Traffic that is
-/// settled as it comes stays below, by the compactions that RocksDB does anyway.
+/// Size in files at which a range is compacted although it is not quiet. Messages that are settled
+/// soon after they arrive stay below it, because of RocksDB's own compactions.
 const BUSY_BYTES: u64 = 512 << 20;
 
-/// Bytes that one range is worth a compaction for, and that all of them are.
+/// Minimum size of one range for a compaction, and minimum of all of them.
 const RANGE_BYTES: u64 = 1 << 20;
 const TOTAL_BYTES: u64 = 16 << 20;
 
-/// Ranges noted at once; what is removed from more queues within a tick waits for RocksDB.
+/// Maximum of ranges recorded at once; removals from more queues within a tick are left to RocksDB.
 const RANGES_MAX: usize = 4096;
 
-/// The thread, and the messages that wait for it.
+/// The thread, and the state that it shares.
 pub(crate) struct Reclaim {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -53,7 +53,7 @@ struct State {
 
 type Place = (GroupId, QueueId, Level);
 
-/// The hull of what was removed.
+/// The smallest range that contains all removed runs.
 #[derive(Clone, Copy)]
 struct Removed {
     first: LogIndex,
@@ -80,7 +80,7 @@ impl Reclaim {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// These runs have been removed.
+    /// Records that these runs were removed.
     pub(crate) fn note(&self, ranges: &[(GroupId, RunRange)]) {
         let removed = &mut self.shared.state.lock().removed;
         for &(group, RunRange { queue, level, first, last }) in ranges {
@@ -95,12 +95,12 @@ impl Reclaim {
         }
     }
 
-    /// What the thread does once in a tick, if the database is stepped.
+    /// The work of the thread in one tick, if the database is stepped.
     pub(crate) fn step(&self) -> Result<(), StorageError> {
         if self.shared.engine.is_stepped() { self.shared.scan(false) } else { Ok(()) }
     }
 
-    /// Ends the thread; a compaction under way is given up.
+    /// Ends the thread; a compaction in progress is cancelled.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
@@ -117,7 +117,7 @@ impl Shared {
     fn run(&self) {
         while self.sleep() {
             if let Err(error) = self.scan(false) {
-                // The log writer meets the same disk, and ends the process if need be.
+                // The log writer uses the same disk, and ends the process if necessary.
                 tracing::warn!("cannot reclaim disk space: {error}");
             }
         }
@@ -135,7 +135,7 @@ impl Shared {
         false
     }
 
-    /// Compacts what is worth it, of the ranges that are quiet (or `at_once` all).
+    /// Compacts quiet ranges (with `at_once` all) that are large enough.
     fn scan(&self, at_once: bool) -> Result<(), StorageError> {
         let seen: Vec<(Place, Removed)> = {
             let mut state = self.state.lock();
@@ -169,7 +169,7 @@ impl Shared {
         self.flush()
     }
 
-    /// What is removed from now on is a new range.
+    /// Later removals begin a new range.
     fn forget(&self, place: Place) {
         let mut state = self.state.lock();
         if state.removed.get(&place).is_some_and(|removed| removed.quiet) {
@@ -177,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// Bytes of files in the range, about.
+    /// Approximate bytes of files in the range.
     fn bytes(&self, place: Place, removed: Removed) -> Result<u64, StorageError> {
         let (start, end) = keys(place, removed);
         let mut bytes = 0;
@@ -198,7 +198,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets go of the files of the write-ahead log.
+    /// Releases the files of the write-ahead log.
     fn flush(&self) -> Result<(), StorageError> {
         if self.state.lock().closed {
             return Ok(());
@@ -223,7 +223,7 @@ pub(crate) fn one_run(group: GroupId, run: RunKey) -> (GroupId, RunRange) {
 
 #[cfg(test)]
 impl Reclaim {
-    /// Does at once what the thread does when a range has been quiet.
+    /// Does at once what the thread does after a range has become quiet.
     pub(crate) fn scan_now(&self) -> Result<(), StorageError> {
         self.shared.scan(true)
     }

@@ -1,6 +1,6 @@
-//! Removals of settled runs that wait for a checkpoint: coalesced, at most once a second or every
-//! 16,000 messages for one queue (DESIGN §3), since each costs a range deletion that every later
-//! read has to pass by.
+//! Removals of settled runs that wait for a checkpoint. They are merged, and written at most once a
+//! second or every 16,000 messages for one queue (DESIGN §3), since each costs a range deletion
+//! that every later read must skip.
 
 use crate::{RunRange, batch::RunChanges, codec::key::RunKey, run_cache::Settled};
 use quorate_types::{Level, LogIndex, QueueId};
@@ -12,11 +12,11 @@ use std::{
 /// Longest that a removal waits.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Messages of one queue and level from which on their removal does not wait.
+/// Number of messages of one queue and level at which their removal does not wait.
 const MESSAGES_MAX: usize = 16_000;
 
-/// So many runs are deleted one by one, if it is known which; more as a range. A queue with little
-/// traffic then leaves no range behind.
+/// Up to this number of runs, known ones are deleted one by one; more are deleted as a range. A
+/// queue with little traffic then leaves no range deletion behind.
 const SINGLE_RUNS_MAX: usize = 32;
 
 /// Removals that wait, by queue and level.
@@ -30,14 +30,15 @@ struct Waiting {
     /// Disjoint and not adjacent, ascending.
     ranges: Vec<(LogIndex, LogIndex)>,
     messages: usize,
-    /// When a checkpoint first saw it.
+    /// When a checkpoint first saw the removal.
     since: Option<Instant>,
-    /// Every run in the ranges; `None` if there may be others.
+    /// All runs in the ranges; `None` if there may be others.
     runs: Option<Vec<LogIndex>>,
 }
 
 impl Removals {
-    /// All runs from `first` to `last` are settled; `settled` is what the cache knew of them.
+    /// Records that all runs from `first` to `last` are settled; `settled` contains those known to
+    /// the cache.
     pub(crate) fn add(
         &mut self,
         (queue, level): (QueueId, Level),
@@ -50,7 +51,8 @@ impl Removals {
             .or_insert_with(|| Waiting { runs: Some(Vec::new()), ..Waiting::default() });
         waiting.messages = waiting.messages.saturating_add(match settled.complete {
             true => settled.messages,
-            // How many an old run has is not known; one an index is a guess on the low side.
+            // The number of messages of an old run is unknown; one for each index is a low
+            // estimate.
             false => usize::try_from(last.0 - first.0).unwrap_or(usize::MAX).max(settled.messages),
         });
         waiting.join(first, last);
@@ -65,7 +67,7 @@ impl Removals {
         };
     }
 
-    /// The queue is no more; all its runs go otherwise.
+    /// Forgets a queue that has ended; its runs are removed differently.
     pub(crate) fn forget(&mut self, queue: QueueId) {
         self.waiting.retain(|(of, _), _| *of != queue);
     }
@@ -74,7 +76,7 @@ impl Removals {
         self.waiting.is_empty()
     }
 
-    /// Moves those that have waited long enough, or have grown large enough, to `out`.
+    /// Moves removals that have waited long enough, or are large enough, to `out`.
     pub(crate) fn take_due(&mut self, now: Instant, out: &mut RunChanges) {
         self.waiting.retain(|(queue, level), waiting| {
             let since = *waiting.since.get_or_insert(now);
@@ -93,7 +95,7 @@ impl Removals {
 
 impl Waiting {
     fn join(&mut self, mut first: LogIndex, mut last: LogIndex) {
-        // Nearly always it follows the last range; else all that touch it become one.
+        // Nearly always it follows the last range; otherwise all ranges that it touches are merged.
         let touches =
             |range: &(LogIndex, LogIndex)| range.0 <= last.next() && first <= range.1.next();
         let start = self.ranges.partition_point(|range| range.1.next() < first);

@@ -1,5 +1,5 @@
-//! What the one apply task of a group owns: the run heads that its machine reads, and the dirty
-//! checkpoint (STO 3, 4).
+//! The state of a group's one apply task: the run heads that its machine reads, and the changes
+//! since the last checkpoint (STO 3, 4).
 
 use crate::{
     Checkpoint, EntryId, GroupStore, RunRange, StorageError,
@@ -20,22 +20,22 @@ use std::{
     time::Instant,
 };
 
-/// Bytes of a record before any has been encoded.
+/// Estimated bytes of a record before any was encoded.
 const RECORD_BYTES: usize = 128;
 
-/// Run heads for the machine of one group, and its dirty checkpoint.
+/// Run heads for the machine of one group, and the changes since its last checkpoint.
 pub struct ReplicaStore {
     group: GroupStore,
     records: BTreeSet<RecordKey>,
-    /// Runs of which messages were cut, as reads show them; kept until the checkpoint that
-    /// carries them is written. `None`: all were cut.
+    /// Runs with cut messages, as reads show them; kept until the checkpoint that contains them is
+    /// written. `None`: all messages were cut.
     cuts: BTreeMap<RunKey, Cut>,
     removals: Removals,
-    /// Ranges that do not wait: those of queues that are no more.
+    /// Ranges that do not wait: those of ended queues.
     ended: Vec<RunRange>,
-    /// Entry that the last changes were of.
+    /// Entry of the last changes.
     taken: LogIndex,
-    /// Number of the last checkpoint made, and of the last one written.
+    /// Numbers of the last checkpoint made, and of the last one written.
     made: u64,
     written: Arc<AtomicU64>,
     /// Average bytes of a record with its key, at the last checkpoint.
@@ -44,12 +44,12 @@ pub struct ReplicaStore {
 
 struct Cut {
     head: Option<Arc<RunHead>>,
-    /// Checkpoint that carries it; `None`: the next one.
+    /// Checkpoint that contains the cut; `None`: the next one.
     checkpoint: Option<u64>,
 }
 
 impl ReplicaStore {
-    /// Of that group, with nothing dirty.
+    /// The store of a group without changes.
     #[must_use]
     pub fn new(group: GroupStore) -> Self {
         Self {
@@ -65,10 +65,10 @@ impl ReplicaStore {
         }
     }
 
-    /// Takes the changes of the apply at `applied`; from now on reads show them.
+    /// Records the changes of the apply at `applied`; from now on reads show them.
     ///
     /// # Errors
-    /// A failed read, or a cut of a run that is not there: a record missing above the applied
+    /// A failed read, or a cut of a run that does not exist: a missing record above the applied
     /// index is fatal.
     pub fn take(&mut self, applied: LogIndex, changes: &[Change]) -> Result<(), StorageError> {
         let before = std::mem::replace(&mut self.taken, applied);
@@ -124,7 +124,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// The run's head as reads show it; of one that was cut whole, an empty one.
+    /// The run's head as reads show it; empty if the whole run was cut.
     fn head(&self, run: RunKey) -> Result<RunHead, StorageError> {
         match self.cuts.get(&run) {
             Some(Cut { head: Some(head), .. }) => return Ok(RunHead::clone(head)),
@@ -145,11 +145,12 @@ impl ReplicaStore {
         })
     }
 
-    /// Removes every run of a queue up to the applied index, now: no state will name them again.
+    /// Removes every run of an ended queue up to the applied index at once, since no later state
+    /// refers to them.
     fn end_queue(&mut self, queue: QueueId, applied: LogIndex) -> Result<(), StorageError> {
         self.removals.forget(queue);
         let group = self.group.group();
-        // First the cache: what leaves it meanwhile is then on disk.
+        // The cache first: runs that leave it meanwhile are then on disk.
         let mut levels = self.group.memory().cache().levels(group, queue);
         let mut from = RunKey { queue, level: Level(0), index: LogIndex(0) };
         while let Some(found) = message_reader::first_run_from(self.group.engine(), group, from)?
@@ -167,7 +168,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// True if a checkpoint would write nothing but the applied index.
+    /// True if a checkpoint would write only the applied index.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.records.is_empty()
@@ -176,15 +177,16 @@ impl ReplicaStore {
             && self.cuts.values().all(|cut| cut.checkpoint.is_some())
     }
 
-    /// Bytes that a checkpoint would write, about (flush at 4 MiB, DESIGN §3).
+    /// Approximate number of bytes that a checkpoint would write (flush at 4 MiB, DESIGN §3).
     #[must_use]
     pub fn dirty_bytes(&self) -> usize {
         self.records.len() * self.record_bytes + (self.cuts.len() + self.ended.len()) * 256
     }
 
-    /// The checkpoint of the state after `applied`, whose records `record` gives (that is
-    /// `Machine::record`). What is dirty goes with it, but for removals that have not waited long
-    /// enough at `now`; so it must be handed to [`GroupStore::checkpoint`], in the order of making.
+    /// The checkpoint of the state after `applied`, whose records `record` returns (that is
+    /// `Machine::record`). It contains all changes except removals that have not waited long enough
+    /// at `now`. So it must be passed to [`GroupStore::checkpoint`], in the order in which
+    /// checkpoints are made.
     #[must_use]
     pub fn checkpoint(
         &mut self,
@@ -234,7 +236,7 @@ impl ReplicaStore {
         }
     }
 
-    /// Forgets what is dirty: a snapshot is being installed (STO 6).
+    /// Discards the changes: a snapshot is being installed (STO 6).
     pub fn clear(&mut self) {
         self.records.clear();
         self.cuts.clear();
@@ -255,7 +257,8 @@ impl MessageStore for ReplicaStore {
     ) -> Result<Vec<RunHead>, StoreError> {
         let mut shown = Vec::new();
         let mut from = from;
-        // Runs cut whole are passed over; fewer than `limit` must mean that there are no more.
+        // Runs that were cut completely are skipped; fewer than `limit` must mean that there are no
+        // more.
         while shown.len() < limit && from <= through {
             let wanted = limit - shown.len();
             let (engine, memory) = (self.group.engine(), self.group.memory());

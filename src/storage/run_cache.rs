@@ -1,8 +1,8 @@
-//! Recent runs of all groups, in one byte budget (DESIGN §3): a message that is consumed at once
-//! is never read from disk, and a run that is not yet written can always be read.
+//! Recent runs of all groups, in one byte budget (DESIGN §3): a message that is consumed at once is
+//! never read from disk, and an unwritten run can always be read.
 //!
-//! What is kept, and counted, is the entry: its runs are slices of one buffer, which lives as long
-//! as any of them. An entry goes when its last run is settled, or oldest first when the budget is
+//! Entries are kept and counted: the runs of an entry are slices of one buffer, which lives as long
+//! as any of them. An entry is removed with its last run, or oldest first when the budget is
 //! reached; never before it is written.
 
 use crate::{
@@ -22,23 +22,23 @@ use std::{
     },
 };
 
-/// Entries kept at most, so that small ones cannot make the bookkeeping outgrow the budget.
+/// Maximum of entries, so that the index of small ones cannot become larger than the budget.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Bytes that an entry and one of its runs cost beside their content, about.
+/// Approximate bytes of an entry and of one run in addition to their contents.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Recent runs of all groups.
 pub(crate) struct RunCache {
     bytes_max: usize,
     inner: Mutex<Inner>,
-    /// Bodies that had to be read from disk.
+    /// Number of bodies that had to be read from disk.
     missed: AtomicU64,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Entries in the order in which they came; `None` once all runs of one are gone.
+    /// Entries in the order of arrival; `None` once all runs of an entry are removed.
     entries: VecDeque<Option<Cached>>,
     /// Number of the first of `entries`.
     base: u64,
@@ -54,43 +54,43 @@ struct Cached {
     entry: Arc<LogEntry>,
     runs: Arc<[PreparedRun]>,
     bytes: usize,
-    /// Runs still in the cache.
+    /// Number of runs still in the cache.
     live: usize,
 }
 
 struct Slot {
     index: LogIndex,
-    /// Number of the entry among all that came.
+    /// Number of the entry among all that have arrived.
     number: u64,
-    /// Place of the run in the entry.
+    /// Index of the run in the entry.
     place: usize,
     head: Arc<RunHead>,
 }
 
-/// What is known of a group.
+/// State of a group.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Appends up to this one are written.
+    /// Appends up to this number are written.
     written: u64,
-    /// Every run above this index is in the cache, unless it was settled or cut whole.
+    /// Every run above this index is in the cache, unless it was settled or completely cut.
     complete_above: LogIndex,
 }
 
 /// The outcome of a look-up.
 pub(crate) enum Found<T> {
-    /// It is here.
+    /// The cache has it.
     Here(T),
-    /// It may be on disk.
+    /// The disk may have it.
     MayBeStored,
-    /// It is nowhere.
+    /// Neither cache nor disk has it.
     Nowhere,
 }
 
-/// Runs taken out because they are settled.
+/// Settled runs that were removed from the cache.
 pub(crate) struct Settled {
     pub(crate) runs: Vec<LogIndex>,
     pub(crate) messages: usize,
-    /// No other run in that range is on disk.
+    /// The disk has no other run in that range.
     pub(crate) complete: bool,
 }
 
@@ -99,24 +99,24 @@ impl RunCache {
         Self { bytes_max, inner: Mutex::default(), missed: AtomicU64::new(0) }
     }
 
-    /// Counts bodies that were not here and have been found on disk.
+    /// Counts bodies that were not in the cache and were found on disk.
     pub(crate) fn count_missed(&self, bodies: usize) {
         self.missed.fetch_add(bodies as u64, Ordering::Relaxed);
     }
 
-    /// Bodies counted so.
+    /// Number of such bodies.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// A group is opened, or has had a snapshot installed: runs up to `index` are on disk.
+    /// Opens a group, or records an installed snapshot: runs up to `index` are on disk.
     pub(crate) fn open_group(&self, group: GroupId, index: LogIndex) {
         let mut inner = self.inner.lock();
         let mark = inner.groups.entry(group).or_default();
         mark.complete_above = mark.complete_above.max(index);
     }
 
-    /// Takes in the runs of an entry that is about to be written.
+    /// Adds the runs of an entry that is about to be written.
     pub(crate) fn insert(&self, group: GroupId, ticket: u64, prepared: &Prepared) {
         if prepared.runs.is_empty() {
             return;
@@ -135,7 +135,7 @@ impl RunCache {
         inner.evict(self.bytes_max);
     }
 
-    /// The group's appends up to `ticket` are written: they may go.
+    /// Records that the group's appends up to `ticket` are written, so that they can be evicted.
     pub(crate) fn written(&self, group: GroupId, ticket: u64) {
         let mut inner = self.inner.lock();
         inner.groups.entry(group).or_default().written = ticket;
@@ -161,7 +161,7 @@ impl RunCache {
         (heads.map(|slot| slot.head.clone()).collect(), stored_up_to)
     }
 
-    /// From now on the run is shown with this head: messages of it were cut (STO 4).
+    /// Replaces a run's head, because messages of it were cut (STO 4).
     pub(crate) fn replace_head(&self, group: GroupId, run: RunKey, head: Arc<RunHead>) {
         let mut inner = self.inner.lock();
         if let Some(slot) = inner.slot_mut(group, run) {
@@ -169,7 +169,7 @@ impl RunCache {
         }
     }
 
-    /// One message, with the term of the entry that brought it.
+    /// One message, with the term of its entry.
     pub(crate) fn message(
         &self,
         group: GroupId,
@@ -206,7 +206,7 @@ impl RunCache {
         }
     }
 
-    /// Takes out runs whose messages are all settled.
+    /// Removes runs whose messages are all settled.
     pub(crate) fn settle(
         &self,
         group: GroupId,
@@ -233,7 +233,7 @@ impl RunCache {
         settled
     }
 
-    /// Levels of a queue that have runs here.
+    /// Levels of a queue that have runs in the cache.
     pub(crate) fn levels(&self, group: GroupId, queue: QueueId) -> BTreeSet<Level> {
         let inner = self.inner.lock();
         (0..=u8::MAX)
@@ -242,16 +242,16 @@ impl RunCache {
             .collect()
     }
 
-    /// The group's log ends before `from` now (STO 5).
+    /// Truncates the group's runs at `from` (STO 5).
     pub(crate) fn truncate(&self, group: GroupId, from: LogIndex) {
         let mut inner = self.inner.lock();
         inner.retain(group, |index| index < from);
-        // Runs from here on are new ones, which are here until they are written.
+        // Runs from here on are new, and stay in the cache until they are written.
         let mark = inner.groups.entry(group).or_default();
         mark.complete_above = mark.complete_above.min(LogIndex(from.0.saturating_sub(1)));
     }
 
-    /// Runs up to `index` are not what they were: a snapshot takes their place (STO 6).
+    /// Removes runs up to `index`, which a snapshot replaces (STO 6).
     pub(crate) fn install(&self, group: GroupId, index: LogIndex) {
         self.inner.lock().retain(group, |other| other > index);
         self.open_group(group, index);
@@ -280,7 +280,7 @@ impl Inner {
         slots.get_mut(place)
     }
 
-    /// One run of that entry is gone; with the last one the entry goes.
+    /// Removes one run of that entry; with the last one the entry is removed.
     fn let_go(&mut self, number: u64) {
         let Some(offset) = number.checked_sub(self.base) else { return };
         let Some(place) = usize::try_from(offset).ok().and_then(|at| self.entries.get_mut(at))
@@ -301,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Lets the oldest entries go while there are too many, as far as they are written.
+    /// Removes the oldest entries while there are too many, as far as they are written.
     fn evict(&mut self, bytes_max: usize) {
         loop {
             self.drop_gone();
@@ -321,7 +321,7 @@ impl Inner {
         }
     }
 
-    /// Takes out what is left of the runs of an entry that is evicted.
+    /// Removes the remaining runs of an entry that is evicted.
     fn forget(&mut self, oldest: &Cached) {
         let index = oldest.entry.id.index;
         let mark = self.groups.entry(oldest.group).or_default();
@@ -339,7 +339,7 @@ impl Inner {
         }
     }
 
-    /// Keeps only the group's runs whose index passes. Rare: it visits all queues.
+    /// Keeps only the group's runs whose index `keep` accepts. Rare: it visits all queues.
     fn retain(&mut self, group: GroupId, keep: impl Fn(LogIndex) -> bool) {
         let mut gone = Vec::new();
         self.runs.retain(|(of, _, _), slots| {

@@ -1,4 +1,4 @@
-//! What the floor has done, as numbers and histograms that any thread may read.
+//! Statistics of this crate: numbers and histograms that any thread may read.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds what another has counted.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
@@ -30,7 +30,7 @@ impl Histogram {
         self.count += other.count;
     }
 
-    /// Upper bound of the bucket that the share `q` (0 to 1000 thousandths) of all values is in.
+    /// Upper bound of the bucket that contains the given quantile of all values, in thousandths.
     #[must_use]
     pub fn quantile(&self, thousandths: u64) -> u64 {
         let rank = self.count.saturating_mul(thousandths).div_ceil(1000);
@@ -45,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// What the log writer has done since the start.
+/// Statistics of the log writer since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriterStats {
     /// Time of each synced write, in microseconds.
@@ -54,20 +54,20 @@ pub struct WriterStats {
     pub batch_bytes: Histogram,
     /// Writes (appends, votes, checkpoints, ...) in each batch.
     pub batch_writes: Histogram,
-    /// Log entries written.
+    /// Number of log entries written.
     pub entries: u64,
     /// Bytes waiting now.
     pub waiting_bytes: usize,
 }
 
-/// What the database has done since the start.
+/// Statistics of the database since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseStats {
     /// The log writer.
     pub writer: WriterStats,
     /// Bytes in the run cache now.
     pub run_cache_bytes: usize,
-    /// Bodies read from disk, as the run cache had them not.
+    /// Number of bodies read from disk because the run cache did not have them.
     pub bodies_read: u64,
 }
 
@@ -106,7 +106,7 @@ impl Recorder {
         self.record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// What has been counted so far.
+    /// The histogram so far.
     #[must_use]
     pub fn histogram(&self) -> Histogram {
         let buckets: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
@@ -115,7 +115,7 @@ impl Recorder {
     }
 }
 
-/// The writer's statistics while they are being gathered.
+/// The writer's statistics, while they are collected.
 #[derive(Default)]
 pub(crate) struct Recorders {
     sync_us: Recorder,

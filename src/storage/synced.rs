@@ -1,13 +1,13 @@
-//! What is known to be on the disk, kept apart from the database: a file that says how far the
-//! database had been synced. A database that has less when it is opened has lost it, and is
-//! refused: its votes and acknowledgements would have a hole behind them.
+//! A record of what is known to be on disk, apart from the database: a file with the position up to
+//! which the database was synced. A database that has less when it is opened has lost data, and is
+//! refused: its votes and acknowledgements would have gaps.
 //!
-//! The file is written once a second, and at the end, so that a write pays nothing for it. It
-//! covers what RocksDB cannot know to be missing: the end of its log, and of its manifest.
+//! The file is written once a second, and at the end, so that it costs a write nothing. It covers
+//! losses that RocksDB cannot detect: at the end of its log, and of its manifest.
 //!
-//! The loss of the last second before a kill is not noticed here if nothing follows it in the log.
-//! Of that second, what was acknowledged to a leader is noticed by that leader, as long as it leads
-//! (`raft/followers`).
+//! A loss of the last second before a kill is not detected here if nothing follows it in the log.
+//! If entries of that second were acknowledged to a leader, that leader detects it, as long as it
+//! leads (`raft/followers`).
 
 use crate::{
     StorageError,
@@ -35,21 +35,21 @@ const VERSION: u8 = 1;
 /// Bytes of a mark: version, number, sequence, manifest (number, bytes, checksum), checksum.
 const MARK_BYTES: usize = 1 + 4 * 8 + 2 * 4;
 
-/// The two places of marks, which are written by turns so that a torn write leaves the other one. They
-/// are apart, so that no disk writes them together.
+/// The two places of marks, which are written alternately, so that a torn write leaves the other
+/// one. They are apart, so that no disk writes them together.
 const PLACES: [u64; 2] = [0, 4096];
 
-/// How far the database had been synced.
+/// The position up to which the database was synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
-    /// Counts the marks.
+    /// Number of the mark.
     number: u64,
-    /// RocksDB's sequence number; 0: nothing was ever synced.
+    /// RocksDB's sequence number; 0: nothing was synced yet.
     sequence: u64,
     manifest: Manifest,
 }
 
-/// The beginning of a manifest that had been synced.
+/// The synced beginning of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Manifest {
     number: u64,
@@ -57,7 +57,7 @@ struct Manifest {
     checksum: u32,
 }
 
-/// The file, opened, and what it says.
+/// The open file, and its contents.
 pub(crate) struct SyncedFile {
     path: PathBuf,
     file: File,
@@ -65,7 +65,7 @@ pub(crate) struct SyncedFile {
 }
 
 impl SyncedFile {
-    /// Reads the file, or makes it for a directory without a database.
+    /// Opens the file, or creates it for a directory without a database.
     pub(crate) fn open(dir: &Path) -> Result<Self, StorageError> {
         let path = dir.join(NAME);
         let failed = file("cannot open the file SYNCED");
@@ -91,7 +91,7 @@ impl SyncedFile {
             let options =
                 OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
             let file = options.open(&new)?;
-            // Both places, so that a later mark changes nothing but their bytes.
+            // Both places, so that a later mark changes only their bytes.
             for place in PLACES {
                 file.write_all_at(&Mark::default().encode(), place)?;
             }
@@ -104,13 +104,13 @@ impl SyncedFile {
         Ok(Self { path, file, mark: Mark::default() })
     }
 
-    /// True if the database is still to be made.
+    /// True if the database does not exist yet.
     pub(crate) fn is_new(&self) -> bool {
         self.mark.sequence == 0
     }
 
-    /// Refuses a database whose manifest has lost or changed what had been synced, before RocksDB
-    /// makes something else of it.
+    /// Refuses a database whose manifest has lost or changed synced bytes, before RocksDB rewrites
+    /// it.
     pub(crate) fn check_manifest(&self, db: &Path) -> Result<(), StorageError> {
         if self.is_new() {
             return Ok(());
@@ -141,7 +141,7 @@ impl SyncedFile {
         Ok(())
     }
 
-    /// Refuses an opened database that ends before what had been synced.
+    /// Refuses an opened database that ends before the synced position.
     pub(crate) fn check_sequence(&self, engine: &RocksEngine) -> Result<(), StorageError> {
         let found = engine.sequence();
         if found >= self.mark.sequence {
@@ -155,7 +155,7 @@ impl SyncedFile {
         Err(damaged(&self.path, &what))
     }
 
-    /// Writes a mark if anything has been synced since the last one.
+    /// Writes a mark if anything was synced since the last one.
     fn keep_up(&mut self, engine: &Engine) -> std::io::Result<()> {
         let sequence = engine.synced();
         let mut manifest = self.mark.manifest;
@@ -204,7 +204,7 @@ impl Mark {
     }
 }
 
-/// The later of the two marks that can be read.
+/// The later of the two marks that can be decoded.
 fn read(file: &File) -> std::io::Result<Option<Mark>> {
     let mut latest: Option<Mark> = None;
     for place in PLACES {
@@ -221,12 +221,12 @@ fn read(file: &File) -> std::io::Result<Option<Mark>> {
     Ok(latest)
 }
 
-/// Brings what is known of the manifest up to its present end, synced.
+/// Extends the known part of the manifest to its present end, and syncs it.
 fn follow_manifest(db: &Path, known: &mut Manifest) -> std::io::Result<()> {
     let name = fs::read_to_string(db.join("CURRENT"))?;
     let Some(number) = manifest_number(&name) else { return Ok(()) };
     let mut manifest = match File::open(db.join(name.trim_end())) {
-        // Another one has just taken its place.
+        // A new manifest has just replaced it.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         manifest => manifest?,
     };
@@ -242,7 +242,7 @@ fn follow_manifest(db: &Path, known: &mut Manifest) -> std::io::Result<()> {
 }
 
 impl Manifest {
-    /// Reads on up to `end`, or to the file's end before it.
+    /// Continues to read up to `end`, or to the file's end before it.
     fn read_on(&mut self, file: &mut File, end: u64) -> std::io::Result<()> {
         file.seek(SeekFrom::Start(self.bytes))?;
         let mut bytes = Vec::new();
@@ -255,7 +255,7 @@ impl Manifest {
     }
 }
 
-/// The number in the name of a manifest, as CURRENT has it.
+/// The number in the name of a manifest in CURRENT.
 fn manifest_number(name: &str) -> Option<u64> {
     name.strip_suffix('\n')?.strip_prefix("MANIFEST-")?.parse().ok()
 }
@@ -296,7 +296,7 @@ impl SyncedKeeper {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Writes a last mark and ends the thread. Whoever writes has ended before.
+    /// Writes a last mark and ends the thread. All writers have ended before.
     pub(crate) fn close(&self) {
         *self.shared.closed.lock() = true;
         self.shared.changed.notify_all();
@@ -313,7 +313,7 @@ impl Shared {
         loop {
             let closed = self.sleep();
             if let Err(error) = self.file.lock().keep_up(&self.engine) {
-                // The log writer meets the same disk, and ends the process if need be.
+                // The log writer uses the same disk, and ends the process if necessary.
                 tracing::warn!("cannot update the file SYNCED: {error}");
             }
             if closed {

@@ -1,13 +1,13 @@
-//! Searches for holes in the write-ahead log before RocksDB replays it.
+//! Searches for gaps in the write-ahead log before RocksDB replays it.
 //!
 //! RocksDB ends its replay silently at the first record that it cannot read, since with recycled
-//! files it cannot distinguish the end of the log from damage. But every batch here is synced before the
-//! next one is begun, so at most the last batch can be torn by a crash. A whole batch behind one
-//! that cannot be read therefore proves that something synced is gone.
+//! files it cannot distinguish the end of the log from damage. But every batch here is synced
+//! before the next one is begun, so at most the last batch can be torn by a crash. A complete batch
+//! after an unreadable one therefore proves that synced data were lost.
 //!
 //! In that case the start is refused with the name of the file. So log files can stay recycled.
-//! Missing and short files of the log are known from RocksDB's manifest. What is lost at the end of
-//! the log or of the manifest is known from `SYNCED` (`synced`).
+//! Missing and short files of the log are known from RocksDB's manifest. Losses at the end of the
+//! log or of the manifest are known from `SYNCED` (`synced`).
 
 use crate::StorageError;
 use std::{
@@ -22,15 +22,16 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Checksum (4), length (2), type (1) and log number (4) before each record of a recyclable log.
 const HEADER_BYTES: usize = 11;
 
-/// Types of physical records: a whole batch, or the first, a middle and the last part of one.
+/// Types of physical records: a complete batch, or the first, a middle and the last part of one.
 const FULL: u8 = 5;
 const FIRST: u8 = 6;
 const LAST: u8 = 8;
 
-/// What RocksDB adds to a rotated checksum, so that a checksum of checksums is none of zeros.
+/// RocksDB's constant for masking checksums, so that a checksum of data with checksums is not
+/// trivial.
 const CHECKSUM_MASK: u32 = 0xa282_ead8;
 
-/// Refuses a database below `db` whose write-ahead log has lost its middle.
+/// Refuses a database below `db` whose write-ahead log has lost a part in the middle.
 pub(crate) fn check(db: &Path) -> Result<(), StorageError> {
     for (number, path) in files(db).map_err(crate::engine::file("cannot list the database"))? {
         let failed = |error: io::Error| damaged(&path, format!("cannot be read: {error}"));
@@ -83,26 +84,27 @@ fn files(db: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(files)
 }
 
-/// Where the reading of one file has come to.
+/// The state of reading one file.
 struct Scan {
-    /// Low bits of the file's number: a recycled file has records of an older one behind its end.
+    /// Low bits of the file's number: a recycled file has records of an older one after its end.
     number: u32,
-    /// Of the last batch that begins before the end.
+    /// Sequence number of the last batch that begins before the end.
     sequence: u64,
-    /// Where the first record was met that cannot be read.
+    /// Position of the first unreadable record.
     end: Option<u64>,
 }
 
 struct Record {
     kind: u8,
-    /// Of its batch, if the record begins one.
+    /// Sequence number of its batch, if the record begins one.
     sequence: Option<u64>,
-    /// Where the next record begins.
+    /// Position of the next record.
     next: usize,
 }
 
 impl Scan {
-    /// Reads on in the next block. Gives where a batch begins that lies behind the log's end.
+    /// Continues with the next block. Returns the position of a batch after the log's end, if there
+    /// is one.
     fn block(&mut self, block: &[u8], offset: u64) -> Option<u64> {
         let mut at = 0;
         while self.end.is_none() && at + HEADER_BYTES <= block.len() {
@@ -118,7 +120,7 @@ impl Scan {
             }
         }
         self.end?;
-        // A damaged length hides where the next record begins: it may be anywhere.
+        // A damaged length hides the position of the next record: all positions are tried.
         (at..block.len()).find_map(|at| self.is_behind(block, at).then_some(offset + at as u64))
     }
 
@@ -130,7 +132,7 @@ impl Scan {
         self.record(block, at).is_some_and(begins)
     }
 
-    /// The record of this log that begins there, if one does.
+    /// The record of this log that begins at the position, if there is one.
     fn record(&self, block: &[u8], at: usize) -> Option<Record> {
         let header: &[u8; HEADER_BYTES] = block.get(at..)?.first_chunk()?;
         let [c0, c1, c2, c3, l0, l1, kind, n0, n1, n2, n3] = *header;

@@ -1,5 +1,5 @@
-//! How long the sync that runs now has been running (DESIGN §8): a leader whose disk hangs is the
-//! worst kind of alive, and nobody but another thread can notice it.
+//! Measures the sync in progress (DESIGN §8): a leader whose disk hangs blocks its groups without
+//! being replaced, and only another thread can notice it.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -17,7 +17,8 @@ pub(crate) struct Watchdog {
     bytes: AtomicU64,
 }
 
-/// Bytes that any disk is expected to take in a second, beside the time that a sync may take.
+/// Bytes a second that every disk is expected to write, in addition to the time that a sync may
+/// take.
 const BYTES_A_SECOND: u64 = 16 << 20;
 
 impl Watchdog {
@@ -26,7 +27,7 @@ impl Watchdog {
         Self { origin: Instant::now(), limit, began, bytes }
     }
 
-    /// Runs `sync`, of this many bytes, under watch; returns how long it took.
+    /// Runs `sync`, of this many bytes, and records its progress; returns its duration.
     pub(crate) fn watch<T>(&self, bytes: usize, sync: impl FnOnce() -> T) -> (T, Duration) {
         let began = Instant::now();
         self.bytes.store(bytes as u64, Relaxed);

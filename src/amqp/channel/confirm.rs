@@ -1,4 +1,5 @@
-//! Publisher confirms: which publishes are settled, and how few acks say so (CNF-01 to CNF-05).
+//! Publisher confirms: acknowledges settled publishes with as few acks as possible (CNF-01 to
+//! CNF-05).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Confirm {
     pub(crate) number: u64,
     pub(crate) multiple: bool,
-    /// Ack, else nack.
+    /// True for an ack, false for a nack.
     pub(crate) taken: bool,
 }
 
@@ -17,11 +18,11 @@ pub(crate) struct Confirms {
     /// Number of the next publish (CNF-01).
     next: u64,
     outstanding: u64,
-    /// All below are settled, and their confirms have been sent.
+    /// All lower numbers are settled, and their confirms have been sent.
     lowest: u64,
-    /// Settled ones above `lowest` whose confirms have been sent: first to last.
+    /// Ranges above `lowest` whose confirms have been sent: first to last.
     confirmed: BTreeMap<u64, u64>,
-    /// To be sent by the next [`Confirms::emit`].
+    /// Ranges to be sent by the next [`Confirms::emit`].
     taken: Vec<(u64, u64)>,
     refused: Vec<(u64, u64)>,
 }
@@ -38,19 +39,19 @@ impl Confirms {
         }
     }
 
-    /// The number of one more publish.
+    /// The number of the next publish.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.outstanding += 1;
         self.next - 1
     }
 
-    /// Published, not settled.
+    /// Number of publishes that are not settled.
     pub(crate) fn outstanding(&self) -> u64 {
         self.outstanding
     }
 
-    /// `first` to `last` are settled. True if nothing else waits to be sent.
+    /// Settles `first` to `last`. True if nothing else waits to be sent.
     pub(crate) fn settle(&mut self, first: u64, last: u64, taken: bool) -> bool {
         self.outstanding = self.outstanding.saturating_sub(last + 1 - first);
         let idle = self.taken.is_empty() && self.refused.is_empty();
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(emitted(&mut confirms), [(5, true, false)]);
     }
 
-    /// A client's book: what it takes each ack and nack to mean.
+    /// A client's record: the publishes that each ack and nack settles.
     fn client(open: &mut BTreeSet<u64>, confirm: Confirm) -> Vec<(u64, bool)> {
         assert!(open.contains(&confirm.number), "not outstanding: {confirm:?}");
         let meant: Vec<u64> = if confirm.multiple {

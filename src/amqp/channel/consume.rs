@@ -1,4 +1,4 @@
-//! Consumers and what they are sent (CON).
+//! Consumers and their deliveries (CON).
 
 use crate::{
     channel::{
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Consumer {
     tag: ShortString,
-    /// Its holder among the unacked, from its first delivery on.
+    /// Its holder in the table of unacked deliveries, from its first delivery on.
     slot: Option<Slot>,
 }
 
@@ -27,10 +27,10 @@ struct Consumer {
 pub(crate) struct Consumers {
     by_id: BTreeMap<ConsumerId, Consumer>,
     by_tag: BTreeMap<ShortString, ConsumerId>,
-    /// The one that takes replies, and the name that they are sent to (DRT-02).
+    /// The consumer of replies, and the name to which replies are sent (DRT-02).
     replies: Option<(ConsumerId, ShortString)>,
-    /// Deliveries that came before their consumer's consume-ok (CON-02). Bounded: while there are
-    /// any, fewer are taken from the broker.
+    /// Deliveries that arrived before their consumer's consume-ok (CON-02). Bounded: while there
+    /// are any, fewer are taken from the broker.
     early: Vec<Delivered>,
     /// A consumer that was cancelled by the broker before its consume-ok.
     early_cancel: Option<ConsumerId>,
@@ -44,12 +44,12 @@ impl Consumers {
         Some(removed)
     }
 
-    /// Consumers of queues.
+    /// Number of consumers of queues.
     fn count(&self) -> usize {
         self.by_id.len() - usize::from(self.replies.is_some())
     }
 
-    /// Where replies to the channel go.
+    /// The name to which replies to the channel are sent.
     pub(crate) fn reply_name(&self) -> Option<&ShortString> {
         self.replies.as_ref().map(|(_, name)| name)
     }
@@ -105,12 +105,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Replies to the channel come for that consumer.
+    /// Sets the consumer that gets the replies to the channel.
     pub(crate) fn consuming_replies(&mut self, consumer: ConsumerId, name: ShortString) {
         self.consumers.replies = Some((consumer, name));
     }
 
-    /// `basic.consume-ok`, then what came for the consumer before it.
+    /// Sends `basic.consume-ok`, then the consumer's early deliveries.
     pub(crate) fn consuming(
         &mut self,
         consumer: ConsumerId,
@@ -129,7 +129,7 @@ impl Channel {
         }
     }
 
-    /// Shows what came too early, or gives it back if its consumer has not come into being.
+    /// Sends deliveries that arrived early, or requeues them if their consumer was not created.
     pub(crate) fn release_early(&mut self, out: &mut Out<'_>) {
         out.effects.early_bytes -= self.consumers.early_bytes();
         for delivered in std::mem::take(&mut self.consumers.early) {
@@ -150,7 +150,7 @@ impl Channel {
         }
     }
 
-    /// `basic.cancel-ok`; what the consumer was sent stays to be settled (ACK-10).
+    /// Sends `basic.cancel-ok`; the client still settles the deliveries that it has (ACK-10).
     pub(crate) fn cancelled(
         &mut self,
         consumer: ConsumerId,
@@ -172,7 +172,7 @@ impl Channel {
         Some(removed.tag)
     }
 
-    /// The queue has ended (CON-13).
+    /// Cancels a consumer whose queue has ended (CON-13).
     pub(crate) fn cancelled_by_broker(&mut self, consumer: ConsumerId, out: &mut Out<'_>) {
         match self.forget(consumer) {
             Some(consumer_tag) if out.env.consumer_cancel_notify => {
@@ -180,13 +180,13 @@ impl Channel {
             }
             Some(_) => {}
             None if self.awaits_consume() => self.consumers.early_cancel = Some(consumer),
-            // Its cancel has been answered, or is about to be.
+            // The answer to its cancel has been sent, or is about to be sent.
             None => {}
         }
     }
 
-    /// A delivery was not settled in time: the client is notified. The consumer stays, since it is served
-    /// again when the client has settled what was not (CTO-05, CTO-06).
+    /// Notifies the client that a delivery was not settled in time. The consumer stays, since it is
+    /// served again when the client has settled all timed-out deliveries (CTO-05, CTO-06).
     pub(crate) fn consumer_timed_out(&mut self, consumer: ConsumerId, out: &mut Out<'_>) {
         if let Some(timed_out) = self.consumers.by_id.get(&consumer) {
             let consumer_tag = timed_out.tag.clone();
@@ -194,7 +194,8 @@ impl Channel {
         }
     }
 
-    /// The client takes its consumer for cancelled: if that only had timed out, it is cancelled now.
+    /// The client's answer to the notification: if the consumer only had timed out, it is cancelled
+    /// now.
     pub(crate) fn cancel_taken(&mut self, ok: basic::CancelOk, out: &mut Out<'_>) {
         self.cancel(basic::Cancel { consumer_tag: ok.consumer_tag, nowait: true }, out);
     }
@@ -203,14 +204,14 @@ impl Channel {
         matches!(self.waiting, Some(Waiting::Answer { then: Then::Consuming, .. }))
     }
 
-    /// Shows a delivery to the client.
+    /// Sends a delivery to the client.
     pub(crate) fn deliver(&mut self, delivered: Delivered, out: &mut Out<'_>) {
         let Some(consumer) = self.consumers.by_id.get_mut(&delivered.consumer) else {
             if self.awaits_consume() {
                 out.effects.early_bytes += delivered.message.body.len();
                 self.consumers.early.push(delivered);
             } else if !delivered.no_ack {
-                // Not shown to anyone: back it goes.
+                // The delivery was not sent to the client, so it is requeued.
                 out.effects.settles.add(delivered.holder, delivered.number, Settlement::Release);
             }
             return;

@@ -1,5 +1,5 @@
-//! Methods of classes exchange and queue: names made whole, then asked of the broker (CHN-12 to
-//! CHN-15).
+//! Methods of classes exchange and queue: resolves empty names and passes the operation to the
+//! broker (CHN-12 to CHN-15).
 
 use crate::{
     channel::{
@@ -16,7 +16,7 @@ use quorate_client::{BindRequest, DeclareOk, ExchangeDeclare, Operation, QueueDe
 use quorate_types::{ReplyCode, ShortString};
 
 impl Channel {
-    /// Asks the broker; the channel's later frames wait.
+    /// Passes an operation to the broker; the channel's later frames wait for the answer.
     pub(crate) fn ask(
         &mut self,
         id: MethodId,
@@ -152,7 +152,7 @@ impl Channel {
         let queue = declare.queue.without_line_breaks();
         let operation = if declare.passive {
             if queue.is_empty() {
-                // The last declared queue is not meant here (CHN-13).
+                // An empty name does not mean the last declared queue here (CHN-13).
                 let text = format!("no queue '' in vhost '{}'", out.env.vhost);
                 return Err(Fault::new(ReplyCode::NotFound, text, id));
             }
@@ -170,7 +170,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The queue meant: an empty name is the last one declared (CHN-13).
+    /// The queue of a name: an empty name means the last declared queue (CHN-13).
     pub(crate) fn named(&self, queue: ShortString, id: MethodId) -> Result<ShortString, Fault> {
         if !queue.is_empty() {
             return Ok(queue);
@@ -180,8 +180,8 @@ impl Channel {
             .ok_or_else(|| Fault::new(ReplyCode::NotFound, "no previously declared queue", id))
     }
 
-    /// The queue and key meant by a bind: with both empty, the key is the last declared queue's
-    /// name too (CHN-14).
+    /// The queue and key of a bind: if both are empty, the key is the last declared queue's name
+    /// too (CHN-14).
     fn bound(
         &self,
         queue: ShortString,
@@ -195,7 +195,8 @@ impl Channel {
         Ok((queue, routing_key))
     }
 
-    /// `queue.declare-ok`; the queue is the last one declared from now on, passively too (CHN-13).
+    /// Sends `queue.declare-ok`; the queue is the last declared one from now on, after a passive
+    /// declare too (CHN-13).
     pub(crate) fn declared(&mut self, declared: DeclareOk, nowait: bool, out: &mut Out<'_>) {
         self.last_queue = Some(declared.queue.clone());
         if !nowait {
@@ -209,12 +210,12 @@ impl Channel {
     }
 }
 
-/// A count as the wire has it: 32 bits.
+/// A count in the 32 bits of the protocol.
 pub(crate) fn count(messages: u64) -> u32 {
     u32::try_from(messages).unwrap_or(u32::MAX)
 }
 
-/// A method that only servers send (FRM-12).
+/// The fault for a method that only servers may send (FRM-12).
 pub(crate) fn only_servers(method: Cold) -> Fault {
     super::publish::unimplemented_method(method.id())
 }

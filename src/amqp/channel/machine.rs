@@ -1,4 +1,4 @@
-//! The channel itself: what is due next, what waits for what, and how it ends (CHN-01 to CHN-15).
+//! The state machine of a channel: the next frame, pending answers, and the end (CHN-01 to CHN-15).
 
 use crate::{
     channel::{
@@ -23,10 +23,10 @@ use quorate_client::{Answer, ChannelId, ChannelReport};
 use quorate_types::{Exception, ReplyCode, ShortString};
 use std::collections::VecDeque;
 
-/// What a channel's further frames wait for.
+/// What the next frames of a channel wait for.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// Its publishes before them have to be given to the broker.
+    /// The earlier publishes must be passed to the broker.
     Publishes,
     /// The broker's answer to an operation.
     Answer { id: MethodId, nowait: bool, then: Then },
@@ -36,16 +36,16 @@ pub(crate) enum Waiting {
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) id: ChannelId,
-    /// A soft error has closed it: everything is ignored until close-ok (CHN-06).
+    /// A soft error has closed the channel: everything is ignored until close-ok (CHN-06).
     closing: bool,
-    /// The client has closed it at the same moment.
+    /// The client has closed the channel at the same time.
     crossed: bool,
     pub(crate) waiting: Option<Waiting>,
     queued: VecDeque<Frame>,
     pub(crate) due: Due,
-    /// Publishes handed over whose outcome is not known yet.
+    /// Number of publishes passed to the broker whose outcome is not known yet.
     pub(crate) publishing: usize,
-    /// It has published at least once, for lists.
+    /// The channel has published at least once, for lists.
     pub(crate) has_published: bool,
     /// In confirm mode.
     pub(crate) confirms: Option<Confirms>,
@@ -55,7 +55,7 @@ pub(crate) struct Channel {
     pub(crate) unacked: Unacked,
     /// Tag of the next delivery (ACK-01).
     pub(crate) next_tag: u64,
-    /// Prefetch of consumers to come (QOS-02).
+    /// Prefetch of later consumers (QOS-02).
     pub(crate) prefetch: u16,
     /// Limit of all consumers together (QOS-06).
     pub(crate) limit: Option<u16>,
@@ -63,10 +63,11 @@ pub(crate) struct Channel {
     pub(crate) last_queue: Option<ShortString>,
 }
 
-/// What a waiting frame costs beside its payload.
+/// Memory of a waiting frame in addition to its payload.
 const FRAME_COST_BYTES: usize = 64;
 
-/// A smaller frame is copied when it has to wait. Others are a quarter of what is read at once.
+/// A waiting frame up to this size is copied. Larger ones are at least a quarter of the read
+/// buffer.
 const DETACHED_BYTES_MAX: usize = 64 * 1024;
 
 fn cost_bytes(frame: &Frame) -> usize {
@@ -106,7 +107,7 @@ impl Channel {
         self.closing
     }
 
-    /// The client's close has crossed the server's: it may open the number again at once.
+    /// The client's close has crossed the server's: the client may open the number again at once.
     pub(crate) fn crossed(&mut self) {
         self.crossed = true;
     }
@@ -115,7 +116,7 @@ impl Channel {
         self.crossed
     }
 
-    /// What lists show of it.
+    /// The channel's state for lists.
     pub(crate) fn report(&self) -> ChannelReport {
         let transaction = self.transaction.as_ref();
         ChannelReport {
@@ -130,7 +131,7 @@ impl Channel {
         }
     }
 
-    /// Takes a frame, or puts it behind what the channel waits for.
+    /// Handles a frame, or queues it while the channel waits.
     pub(crate) fn frame(&mut self, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
         if self.commits() {
             self.check_during_commit(&frame)?;
@@ -141,27 +142,27 @@ impl Channel {
         self.take(frame, out)
     }
 
-    /// It waits for what its client has asked for, and would be told of before its own close of the
-    /// connection. A commit may take as long as a queue has no majority.
+    /// The channel waits for an operation whose reply must be sent before the reply to the client's
+    /// close of the connection. A commit may wait as long as a queue has no majority.
     pub(crate) fn finishes_first(&self) -> bool {
         self.waiting.is_some() && !self.commits()
     }
 
-    /// The reply that a queue is deleted is about to be sent.
+    /// The reply to a `queue.delete` is about to be sent.
     pub(crate) fn awaits_delete(&self) -> bool {
         matches!(self.waiting, Some(Waiting::Answer { then: Then::Deleted, .. }))
     }
 
     fn queue(&mut self, mut frame: Frame, out: &mut Out<'_>) {
         if frame.payload.len() < DETACHED_BYTES_MAX {
-            // It may wait for long, and would keep alive what it was read with.
+            // The frame may wait for long, and would keep the whole read buffer in memory.
             frame.payload = Bytes::copy_from_slice(&frame.payload);
         }
         out.effects.queued_bytes += cost_bytes(&frame);
         self.queued.push_back(frame);
     }
 
-    /// Takes a frame that has waited, if nothing has to be waited for any more.
+    /// Handles a queued frame, if the channel does not wait any more.
     pub(crate) fn next_queued(&mut self, out: &mut Out<'_>) -> Option<Frame> {
         if self.waiting.is_some() && !self.commits() {
             return None;
@@ -171,7 +172,7 @@ impl Channel {
         Some(frame)
     }
 
-    /// The publishes given over so far have their outcomes.
+    /// All publishes passed to the broker so far have their outcomes.
     pub(crate) fn publishes_done(&mut self) {
         if self.publishing == 0 && matches!(self.waiting, Some(Waiting::Publishes)) {
             self.waiting = None;
@@ -193,7 +194,7 @@ impl Channel {
         }
         if self.publishing > 0 && !goes_with_publishes(&frame) {
             self.waiting = Some(Waiting::Publishes);
-            // To the front: it was the next one.
+            // Back to the front, since it was the next one.
             out.effects.queued_bytes += cost_bytes(&frame);
             self.queued.push_front(frame);
             return Ok(());
@@ -206,7 +207,7 @@ impl Channel {
             Method::Ack(ack) => self.ack(ack, out.effects),
             Method::Nack(nack) => self.nack(nack, out.effects),
             Method::Reject(reject) => self.reject(reject, out.effects),
-            // One with a content waits for it before it is refused (FRM-12).
+            // A method with a content is refused after its content (FRM-12).
             method @ (Method::Deliver(_) | Method::GetOk(_) | Method::Return(_)) => {
                 self.due = Due::Header(Carrier::Refused(method.id()));
                 Ok(())
@@ -223,7 +224,7 @@ impl Channel {
             Cold::Channel(method) => self.channel(method, out),
             Cold::Confirm(confirm::Method::Select(select)) => self.confirm_select(&select, out),
             Cold::Tx(method) => self.tx(method, out),
-            // The ticket means nothing (CHN-09).
+            // The ticket has no meaning (CHN-09).
             Cold::Access(access::Method::Request(_)) => {
                 out.reply(self.id, access::RequestOk { ticket: 1 });
                 Ok(())
@@ -245,7 +246,7 @@ impl Channel {
             }
             basic::Method::Recover(recover) => self.recover(recover.requeue, false, out),
             basic::Method::RecoverAsync(recover) => self.recover(recover.requeue, true, out),
-            // The answer to a notification that needs none (CON-13).
+            // The answer to a notification that does not require one (CON-13).
             basic::Method::CancelOk(ok) => {
                 self.cancel_taken(ok, out);
                 Ok(())
@@ -287,7 +288,7 @@ impl Channel {
         out.reply(self.id, close);
     }
 
-    /// Nothing of the channel goes on (CHN-05).
+    /// Ends the operations and contents of the channel (CHN-05).
     fn end(&mut self, out: &mut Out<'_>) {
         self.closing = true;
         self.waiting = None;
@@ -304,7 +305,7 @@ impl Channel {
         out.act(Action::CloseChannel(self.id));
     }
 
-    /// The broker's answer to what the channel waits for.
+    /// Handles the broker's answer to the pending operation.
     pub(crate) fn answer(
         &mut self,
         answer: Result<Answer, Exception>,
@@ -364,8 +365,8 @@ impl Channel {
     }
 }
 
-/// True for methods that may overtake the outcome of the channel's publishes, which are given to
-/// the broker before anything that these bring about.
+/// True for methods that may overtake the outcome of the channel's publishes. The publishes are
+/// passed to the broker before any effect of these methods.
 fn goes_with_publishes(frame: &Frame) -> bool {
     match MethodId::peek(&frame.payload) {
         Some(hot::Publish::ID | hot::Ack::ID | hot::Nack::ID | hot::Reject::ID) => true,

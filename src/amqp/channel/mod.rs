@@ -1,6 +1,6 @@
-//! One channel, as a pure machine: methods and contents in, frames and actions out. What has to be
-//! asked of the broker goes out as an [`Operation`]; the channel's later frames wait for the answer,
-//! other channels go on.
+//! One channel, as a pure state machine: its input is methods and contents, its output frames and
+//! actions. An operation of the broker is emitted as an [`Operation`]; the channel's later frames
+//! wait for the answer, other channels continue.
 
 pub(crate) mod confirm;
 pub(crate) mod consume;
@@ -31,7 +31,7 @@ pub(crate) struct Bounds {
     pub(crate) default_consumer_prefetch: u16,
 }
 
-/// What all channels of a connection have in common.
+/// State that all channels of a connection share.
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
     pub(crate) vhost: ShortString,
@@ -39,35 +39,35 @@ pub(crate) struct Env {
     pub(crate) frame_max: u32,
     /// By the node's settings.
     pub(crate) bounds: Bounds,
-    /// The client wants to hear of cancelled consumers (CON-13).
+    /// The client wants notifications of cancelled consumers (CON-13).
     pub(crate) consumer_cancel_notify: bool,
 }
 
-/// What the driver does after publishes and settles, in order.
+/// An action of the driver, after publishes and settlements, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Answered like an operation: a user has a limit (CHN-03). Lists show the channel from the
-    /// moment that its open-ok can be read.
+    /// Answered like an operation, since a user may have a limit of channels (CHN-03). Lists show
+    /// the channel from the moment that its open-ok can be read.
     OpenChannel(ChannelId),
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),
-    /// What its transaction has published is dropped (TX-08).
+    /// Drops the publishes of the channel's transaction (TX-08).
     RollBack(ChannelId),
     CloseChannel(ChannelId),
-    /// The client's new secret is looked at; the answer goes to `Machine::secret_updated`.
+    /// Checks the client's new secret; the answer goes to `Machine::secret_updated`.
     UpdateSecret,
 }
 
-/// A publish handed to the broker whose outcome is not known yet.
+/// A publish passed to the broker whose outcome is not known yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) channel: ChannelId,
     pub(crate) confirm: Option<u64>,
-    /// What to return if it is mandatory and unroutable.
+    /// The message to return if it is mandatory and unroutable.
     pub(crate) returned: Option<Box<Returned>>,
 }
 
-/// A mandatory publish as it would be returned (PUB-04).
+/// A mandatory publish in the form in which it is returned (PUB-04).
 #[derive(Clone, Debug)]
 pub(crate) struct Returned {
     pub(crate) exchange: ShortString,
@@ -77,21 +77,21 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    /// A copy that does not keep alive what it was read with.
+    /// A copy that does not keep the read buffer in memory.
     pub(crate) fn detached(&self) -> Self {
         let body = bytes::Bytes::copy_from_slice(&self.body);
         let raw = bytes::Bytes::copy_from_slice(&self.properties.raw);
         Self {
             exchange: self.exchange.detached(),
             routing_key: self.routing_key.detached(),
-            // They were parsed before.
+            // The properties were parsed before.
             properties: Properties::parse(raw).unwrap_or_default(),
             body,
         }
     }
 }
 
-/// What channels want done, collected over one read of the socket; and what they hold.
+/// Requests of the channels, collected over one read of the socket; and the memory that they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) publishes: Vec<Publish>,
@@ -100,16 +100,17 @@ pub(crate) struct Effects {
     pub(crate) actions: Vec<Action>,
     /// Bytes of frames that wait for an answer.
     pub(crate) queued_bytes: usize,
-    /// Bytes of incomplete contents: those of large ones from their announcement on, of others as
-    /// they come.
+    /// Bytes of incomplete contents: all bytes of a large one from its announcement on, received
+    /// bytes of others.
     pub(crate) content_bytes: usize,
     /// Bytes of large contents that have been announced; no frame is taken until there is room.
     pub(crate) announced_bytes: usize,
-    /// Channels with incomplete large contents, and when those began, in this order.
+    /// Channels with incomplete large contents, and the time at which each began, in this order.
     pub(crate) large: Vec<(u16, u64)>,
-    /// Channels that may have been left in the midst of a content by the frames of this turn.
+    /// Channels whose content may be incomplete after the frames of this turn.
     pub(crate) begun: Vec<u16>,
-    /// Channels with incomplete contents that have outlasted a turn, and when those began.
+    /// Channels whose content was incomplete at the end of an earlier turn, and the time at which
+    /// each began.
     pub(crate) lasting: BTreeMap<u16, u64>,
     /// Time of this turn, ms.
     pub(crate) now_ms: u64,
@@ -119,7 +120,7 @@ pub(crate) struct Effects {
     pub(crate) transaction_bytes: usize,
 }
 
-/// Where a channel's output goes.
+/// The destination of a channel's output.
 pub(crate) struct Out<'a> {
     pub(crate) env: &'a Env,
     pub(crate) outbox: &'a mut Outbox,
@@ -137,7 +138,7 @@ impl Out<'_> {
     }
 }
 
-/// What an operation was asked for, with what the reply needs.
+/// The reply to an operation, with the data that it needs.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
     /// A reply without fields.
@@ -154,8 +155,9 @@ pub(crate) enum Then {
     Cancelled { consumer: ConsumerId, tag: ShortString },
     /// `basic.get-ok` or `get-empty`.
     Got { no_ack: bool },
-    /// Nothing: the publish waits for the commit. As it would be returned, if it is mandatory.
+    /// No reply: the publish waits for the commit. Contains the message to return, if it is
+    /// mandatory.
     Routed { returned: Option<Box<Returned>> },
-    /// A publish with this wrong; what is wrong with its exchange would come first (PUB-01).
+    /// An invalid publish with its error; an error of its exchange would come first (PUB-01).
     Refuse(Exception),
 }

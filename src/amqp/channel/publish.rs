@@ -1,5 +1,5 @@
-//! `basic.publish` and its content, until it can be given to the broker (PUB-01 to PUB-05, FRM-06
-//! to FRM-10).
+//! `basic.publish` and its content, until it is passed to the broker (PUB-01 to PUB-05, FRM-06 to
+//! FRM-10).
 
 use crate::{
     channel::{
@@ -27,23 +27,23 @@ const ANNOUNCED_BYTES_MAX: u64 = 536_870_912;
 /// Largest that `max_message_size` can be set to.
 const MESSAGE_BYTES_CEILING: u64 = 128 * 1024 * 1024;
 
-/// Incomplete contents that a connection may hold over all its channels, in largest messages. Above,
-/// the connection is closed with 506: nothing else would free memory.
+/// Incomplete contents that a connection may hold in all its channels, as a multiple of the largest
+/// message. Above this the connection is closed with 506, since nothing else would free the memory.
 const INCOMPLETE_MESSAGES_MAX: u64 = 2;
 
-/// A larger body than this is large: there has to be room for all of it before any of it is taken.
-/// Others come in a frame or two.
+/// A body larger than this is large: there must be room for all of it before any of it is read.
+/// Smaller bodies arrive in a frame or two.
 const LARGE_BYTES: u64 = 128 * 1024;
 
 /// A method that a content follows.
 #[derive(Debug)]
 pub(crate) enum Carrier {
     Publish(hot::Publish),
-    /// A method that only servers send: refused when its content has come (FRM-12).
+    /// A method that only servers may send: refused after its content (FRM-12).
     Refused(MethodId),
 }
 
-/// What kind of frame is due.
+/// The kind of frame that is due.
 #[derive(Debug, Default)]
 pub(crate) enum Due {
     #[default]
@@ -57,7 +57,7 @@ pub(crate) enum Due {
     },
 }
 
-/// A whole content.
+/// A complete content.
 struct Content {
     carrier: Carrier,
     properties: Bytes,
@@ -104,14 +104,14 @@ impl Channel {
                 .content(Content { carrier, properties, body_bytes, body: Bytes::new() }, out);
         }
         if keep && body_bytes > LARGE_BYTES {
-            // Checked against the largest that is taken, which fits.
+            // The size was checked against the largest message, which fits.
             out.effects.announced_bytes += usize::try_from(body_bytes).unwrap_or(usize::MAX);
             out.effects.large.push((self.id.number, out.effects.now_ms));
         }
         self.await_body(Due::Body { carrier, properties, body_bytes, body }, out)
     }
 
-    /// The content goes on with the next frame.
+    /// The next frame continues the content.
     fn await_body(&mut self, due: Due, out: &mut Out<'_>) -> Result<(), Fault> {
         let held = due.held_bytes();
         let largest = out.env.bounds.max_message_size.max(1 << 20) + LARGE_BYTES;
@@ -126,7 +126,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Nothing is held any more of the content that was under way.
+    /// Releases the memory of an incomplete content.
     pub(crate) fn release_content(&self, due: &Due, out: &mut Out<'_>) {
         out.effects.content_bytes -= due.held_bytes();
         if due.is_large() {
@@ -134,7 +134,7 @@ impl Channel {
         }
     }
 
-    /// Between two turns: what is kept of a content does not keep alive what it was read with.
+    /// Between two turns: an incomplete content must not keep the read buffer in memory.
     pub(crate) fn detach_content(&mut self) {
         match &mut self.due {
             Due::Method | Due::Header(Carrier::Refused(_)) => {}
@@ -202,7 +202,7 @@ impl Channel {
                 self.refuse(publish.exchange, exception, out);
                 Ok(())
             }
-            // Bare text, no method named (FRM-11).
+            // A text without the name of a method (FRM-11).
             Err(ShapeError::Malformed(error)) => {
                 tracing::debug!(%error, "cannot decode message properties");
                 Err(Fault::new(ReplyCode::InternalError, "", MethodId::NONE))
@@ -259,13 +259,13 @@ impl Channel {
         put_return(self.id, message.exchange.clone(), message.routing_key.clone(), out);
         let properties = match Properties::parse(message.properties.clone()) {
             Ok(properties) => shape::as_returned(&properties),
-            // They were read when the message came.
+            // The properties were parsed when the message arrived.
             Err(_) => message.properties.clone(),
         };
         out.outbox.content(self.id.number, &properties, &message.body, out.env.frame_max);
     }
 
-    /// Sends the publisher acks and nacks for what is settled (CNF-02).
+    /// Sends the publisher acks and nacks for settled publishes (CNF-02).
     pub(crate) fn send_confirms(&mut self, out: &mut Out<'_>) {
         let number = self.id.number;
         let Some(confirms) = self.confirms.as_mut() else { return };
@@ -300,13 +300,13 @@ fn put_return(
         .put(out.outbox.buffer(), channel.number);
 }
 
-/// A method that only servers send (FRM-12).
+/// The fault for a method that only servers may send (FRM-12).
 pub(crate) fn unimplemented_method(id: MethodId) -> Fault {
     Fault::new(ReplyCode::CommandInvalid, "unimplemented method", id)
 }
 
 impl Due {
-    /// Bytes held of an incomplete content; of a large one as many as it will have.
+    /// Bytes held by an incomplete content; a large one counts with its full size.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Method | Self::Header(_) => 0,
@@ -317,7 +317,7 @@ impl Due {
         }
     }
 
-    /// There had to be room for it before it was taken.
+    /// There must be room for the content before any of it is read.
     fn is_large(&self) -> bool {
         match self {
             Self::Method | Self::Header(_) => false,
@@ -325,7 +325,7 @@ impl Due {
         }
     }
 
-    /// A content is under way.
+    /// True while a content is incomplete.
     pub(crate) fn is_content(&self) -> bool {
         !matches!(self, Self::Method)
     }

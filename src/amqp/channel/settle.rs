@@ -1,4 +1,4 @@
-//! What a client has and has not settled (ACK-01 to ACK-11), and settles on their way to the
+//! The unacked deliveries of a channel (ACK-01 to ACK-11), and settlements to be passed to the
 //! broker.
 
 use crate::{
@@ -10,7 +10,7 @@ use quorate_client::{HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, RequeueCause};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A holder in the channel's table: so that a delivery costs 24 bytes, not 80.
+/// Index of a holder in the channel's table, so that a delivery takes 24 bytes instead of 80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
@@ -69,7 +69,7 @@ impl Holders {
     }
 }
 
-/// The tag is not outstanding on this channel (ACK-04, ACK-05).
+/// The tag is not unacked on this channel (ACK-04, ACK-05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownTag(pub(crate) u64);
 
@@ -88,7 +88,7 @@ impl Unacked {
         self.holders.add(holder)
     }
 
-    /// No more deliveries will name the holder.
+    /// No later delivery will refer to the holder.
     pub(crate) fn release(&mut self, slot: Slot) {
         self.holders.release(slot);
     }
@@ -98,13 +98,13 @@ impl Unacked {
         u64::try_from(self.entries.len() - self.settled).unwrap_or(u64::MAX)
     }
 
-    /// Entries, settled ones that are still there included.
+    /// Number of entries, including settled ones that are still stored.
     #[cfg(test)]
     pub(crate) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// A delivery under a new, higher tag.
+    /// Adds a delivery with a new, higher tag.
     pub(crate) fn push(&mut self, tag: u64, holder: Slot, number: DeliveryNumber) {
         self.holders.hold(holder);
         self.entries.push_back(Entry { tag, number, holder });
@@ -125,7 +125,7 @@ impl Unacked {
         })
     }
 
-    /// Takes deliveries away as [`Unacked::settle`] does, for [`Unacked::settle_aside`] or
+    /// Removes deliveries as [`Unacked::settle`] does, for [`Unacked::settle_aside`] or
     /// [`Unacked::put_back`].
     pub(crate) fn set_aside(
         &mut self,
@@ -141,8 +141,8 @@ impl Unacked {
         Some((self.holders.release(entry.holder)?, entry.number))
     }
 
-    /// Deliveries that were set aside are to be settled once more (TX-08). Most still have their
-    /// places, or come before all others: a rollback costs what it puts back.
+    /// Makes deliveries that were set aside unacked again (TX-08). Most still have their entries,
+    /// or precede all others, so the cost of a rollback is proportional to its deliveries.
     pub(crate) fn put_back(&mut self, aside: impl Iterator<Item = Entry>) {
         let mut gone = Vec::new();
         for entry in aside {
@@ -208,8 +208,8 @@ impl Unacked {
         self.tidy();
     }
 
-    /// Drops settled entries from the front, and all of them when they are the larger part: one
-    /// delivery that is never settled must not keep a place for each that comes after it.
+    /// Drops settled entries from the front, and all of them if they are the majority: one delivery
+    /// that is never settled must not keep an entry for each later one.
     fn tidy(&mut self) {
         while self.entries.pop_front_if(|entry| entry.holder == Slot::NONE).is_some() {
             self.settled -= 1;
@@ -224,7 +224,7 @@ impl Unacked {
     }
 }
 
-/// How a settlement is looked up.
+/// The key under which settlements are merged.
 type Key = (HolderRef, u8);
 
 fn key(holder: HolderRef, settlement: Settlement) -> Key {
@@ -240,11 +240,11 @@ fn key(holder: HolderRef, settlement: Settlement) -> Key {
     (holder, kind)
 }
 
-/// Settles of one read of the socket, joined to ranges per holder.
+/// Settlements of one read of the socket, merged into ranges for each holder.
 #[derive(Debug, Default)]
 pub(crate) struct Settles {
     list: Vec<Settle>,
-    /// Where numbers may still be added.
+    /// Ranges to which numbers may still be added.
     open: BTreeMap<Key, usize>,
     last: Option<(Key, usize)>,
 }
@@ -278,8 +278,8 @@ impl Settles {
         self.list.is_empty()
     }
 
-    /// All of them, in the order in which the client settled, except that acks, whose order means
-    /// nothing, are joined.
+    /// Takes all settlements, in the order in which the client settled, except that acks, whose
+    /// order has no meaning, are merged.
     pub(crate) fn take(&mut self) -> Vec<Settle> {
         self.open.clear();
         self.last = None;
@@ -314,7 +314,7 @@ fn join(
     }
 }
 
-/// Joins the range at `at` to the one before it, if they touch.
+/// Joins the range at `at` to the previous one, if they are adjacent.
 fn merge_at(ranges: &mut Vec<(DeliveryNumber, DeliveryNumber)>, at: usize) {
     let (Some(before), Some(&(first, last))) = (at.checked_sub(1), ranges.get(at)) else { return };
     if let Some(range) = ranges.get_mut(before)
@@ -368,7 +368,7 @@ impl Channel {
 }
 
 impl Unacked {
-    /// `basic.recover`: everything goes back (ACK-09).
+    /// `basic.recover`: all unacked deliveries are requeued (ACK-09).
     pub(crate) fn recover(&mut self, effects: &mut Effects) {
         let settlement = Settlement::Requeue(RequeueCause::Recover);
         self.take_to(u64::MAX, &mut |holders, entry| {

@@ -1,5 +1,5 @@
-//! The shape of what a publish says about itself: expiration, CC and BCC, reserved headers (PRP-04,
-//! PRP-09, Q-50); and of what is returned (PUB-04).
+//! Checks the properties of a publish: expiration, CC and BCC, reserved headers (PRP-04, PRP-09,
+//! Q-50); and makes the properties of a returned message (PUB-04).
 //!
 //! Deliveries are the bytes that are stored, so properties are made canonical once, when a message
 //! is published: the expiration is normalized, and headers are sorted by name and occur once
@@ -30,9 +30,9 @@ impl From<PropertiesError> for ShapeError {
     }
 }
 
-/// Checks a publish's properties in the order of PUB-01: puts `reply_name`, where replies to the
-/// channel go, in the place of the pseudo-queue (DRT-02), and brings the expiration into canonical
-/// form (PRP-04) and the headers too (PRP-02).
+/// Checks a publish's properties in the order of PUB-01. Replaces the pseudo-queue by `reply_name`,
+/// the name to which replies to the channel are sent (DRT-02), and makes the expiration (PRP-04)
+/// and the headers (PRP-02) canonical.
 pub(crate) fn check(
     properties: Properties,
     reply_name: Option<&ShortString>,
@@ -89,11 +89,11 @@ fn with_canonical_headers(properties: Properties) -> Result<Properties, ShapeErr
     Ok(Properties::parse(properties.with_headers(Some(&headers))?)?)
 }
 
-/// Whether a header's value is of the type that it must have.
+/// True if a header's value has the required type.
 type Fits = fn(&FieldValue) -> bool;
 
-/// Headers whose type is checked: further routing keys (PRP-09), and those that are reserved for a
-/// time to come.
+/// Headers whose type is checked: further routing keys (PRP-09), and headers reserved for later use
+///
 const CHECKED: [(&str, Fits); 4] = [
     ("CC", is_array),
     ("BCC", is_array),
@@ -101,7 +101,7 @@ const CHECKED: [(&str, Fits); 4] = [
     ("x-opt-delivery-time", is_integer),
 ];
 
-/// How the names of [`CHECKED`] begin in the bytes of a table.
+/// The first bytes of the names of [`CHECKED`] in an encoded table.
 const BEGINNINGS: [&[u8; 3]; 4] = [b"\x02CC", b"BCC", b"x-d", b"x-o"];
 
 fn is_array(value: &FieldValue) -> bool {
@@ -112,7 +112,7 @@ fn is_integer(value: &FieldValue) -> bool {
     value.as_integer().is_some()
 }
 
-/// True unless no header can be one that is checked: spares most messages a look into the table.
+/// False if no header can be a checked one: most messages then need no search of the table.
 fn may_have_checked(headers: Option<&Bytes>) -> bool {
     let is_beginning = |bytes: &[u8]| BEGINNINGS.iter().any(|beginning| bytes == *beginning);
     headers.is_some_and(|content| content.windows(3).any(is_beginning))
@@ -132,7 +132,7 @@ fn check_header(headers: &FieldTable, name: &str, fits: Fits) -> Result<(), Exce
     }
 }
 
-/// The canonical form of an expiration, or RabbitMQ's reason why it is none.
+/// The canonical form of an expiration, or RabbitMQ's reason for refusing it.
 fn expiration(sent: &ShortString) -> Result<ShortString, String> {
     let text = sent.as_str();
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -164,17 +164,17 @@ fn expiration(sent: &ShortString) -> Result<ShortString, String> {
     ShortString::try_from(digits).map_err(|_| "no_integer".to_owned())
 }
 
-/// Properties as they are returned: headers sorted, each once, without `BCC` (PUB-04).
+/// The properties of a returned message: headers sorted, each once, without `BCC` (PUB-04).
 pub(crate) fn as_returned(properties: &Properties) -> Bytes {
     let tidied = || -> Result<Option<Bytes>, PropertiesError> {
         let Some(mut headers) = properties.decode_headers()? else { return Ok(None) };
         headers.0.retain(|(name, _)| name.as_bytes() != b"BCC");
-        // Of duplicates the first is kept, as this sort keeps equal ones in order (PRP-02).
+        // The first of duplicates is kept, since this sort is stable (PRP-02).
         headers.0.sort_by(|(left, _), (right, _)| left.cmp(right));
         headers.0.dedup_by(|(later, _), (earlier, _)| later == earlier);
         properties.with_headers(Some(&headers)).map(Some)
     };
-    // They have been parsed before.
+    // The properties were parsed before.
     tidied().ok().flatten().unwrap_or_else(|| properties.raw.clone())
 }
 
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// PRP-04: what is sent on is the canonical form, the rest unchanged.
+    /// PRP-04: the message is published with the canonical form, the rest unchanged.
     #[test]
     fn prp_04_the_canonical_form_is_what_is_published() {
         let mut raw = BytesMut::new();

@@ -1,5 +1,5 @@
-//! Transactions: what a channel publishes and settles is kept until its client commits it or takes
-//! it back (TX-01 to TX-09).
+//! Transactions: publishes and settlements of a channel are kept until its client commits them or
+//! rolls them back (TX-01 to TX-09).
 
 use crate::{
     channel::{
@@ -18,30 +18,31 @@ use crate::{
 use quorate_client::{Operation, Publish, Settle, Settlement};
 use quorate_types::ReplyCode;
 
-/// Bytes that the open transactions of a connection may have published, in largest messages. Above,
-/// the connection is closed with 506: nothing else would free memory.
+/// Bytes that the open transactions of a connection may have published, as a multiple of the
+/// largest message. Above this the connection is closed with 506, since nothing else would free the
+/// memory.
 const TRANSACTION_MESSAGES_MAX: u64 = 2;
 
-/// What a publish costs beside its bytes.
+/// Memory of a publish in addition to its bytes.
 const PUBLISH_COST_BYTES: usize = 256;
 
-/// A channel's transaction, from `tx.select`, a commit or a rollback on (TX-09). What it has published
-/// the broker keeps.
+/// A channel's transaction, which begins with `tx.select`, a commit or a rollback (TX-09). The
+/// broker keeps its publishes.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
-    /// Publishes, those that go nowhere included.
+    /// Number of publishes, including unroutable ones.
     published: u64,
-    /// Mandatory ones that no queue takes.
+    /// Mandatory messages without a route.
     returns: Vec<Returned>,
     settles: Vec<(Settlement, Vec<Entry>)>,
     /// Bytes of publishes and returns.
     bytes: usize,
-    /// Bytes of the one before, whose commit has not been answered.
+    /// Bytes of the previous transaction, whose commit has not been answered.
     committing: usize,
 }
 
 impl Transaction {
-    /// Settles with the commit. What is settled so is outstanding no more (TX-04).
+    /// Settles with the commit. From now on the deliveries are not unacked any more (TX-04).
     pub(crate) fn settle(
         &mut self,
         unacked: &mut Unacked,
@@ -55,12 +56,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Publishes so far, whatever becomes of them.
+    /// Number of publishes so far, whatever their outcome.
     pub(crate) fn published(&self) -> u64 {
         self.published
     }
 
-    /// Deliveries that are settled with the commit.
+    /// Number of deliveries that are settled with the commit.
     pub(crate) fn settled(&self) -> u64 {
         self.settles.iter().map(|(_, entries)| entries.len() as u64).sum()
     }
@@ -103,7 +104,7 @@ impl Channel {
         }
     }
 
-    /// What there is, and the next transaction begins (TX-09).
+    /// Takes the transaction, and begins the next one (TX-09).
     fn end_transaction(&mut self, id: MethodId, out: &mut Out<'_>) -> Result<Transaction, Fault> {
         let Some(transaction) = self.transaction.as_mut().map(std::mem::take) else {
             let text = "channel is not transactional";
@@ -116,7 +117,7 @@ impl Channel {
     fn commit(&mut self, out: &mut Out<'_>) -> Result<(), Fault> {
         let id = tx::Commit::ID;
         let mut transaction = self.end_transaction(id, out)?;
-        // They are held until the queues have answered.
+        // The bytes are held until the queues have answered.
         out.effects.transaction_bytes += transaction.bytes;
         self.transaction.get_or_insert_default().committing = transaction.bytes;
         let settles = transaction.take_settles(&mut self.unacked);
@@ -128,7 +129,7 @@ impl Channel {
         Ok(())
     }
 
-    /// A commit has been answered, if one was waited for.
+    /// A commit was answered, if one was pending.
     pub(crate) fn committed(&mut self, out: &mut Out<'_>) {
         if let Some(transaction) = &mut self.transaction {
             out.effects.transaction_bytes -= std::mem::take(&mut transaction.committing);
@@ -155,7 +156,7 @@ impl Channel {
         self.ask(hot::Publish::ID, false, Then::Routed { returned }, operation, out);
     }
 
-    /// A publish of a transaction has been routed: the broker keeps that many bytes of it.
+    /// A publish of a transaction was routed: the broker keeps this number of its bytes.
     pub(crate) fn published_later(
         &mut self,
         routed: Option<usize>,
@@ -184,12 +185,12 @@ impl Channel {
         Ok(())
     }
 
-    /// A commit has not been answered yet.
+    /// True while a commit is pending.
     pub(crate) fn commits(&self) -> bool {
         matches!(self.waiting, Some(Waiting::Answer { id: tx::Commit::ID, .. }))
     }
 
-    /// Anything but a close that comes while a commit is pending is a fault (TX-07).
+    /// While a commit is pending, every frame except a close is a fault (TX-07).
     pub(crate) fn check_during_commit(&self, frame: &Frame) -> Result<(), Fault> {
         match MethodId::peek(&frame.payload) {
             Some(id) if frame.kind == Kind::Method && id != channel::Close::ID => {

@@ -1,9 +1,10 @@
-//! Every other method, from one list of their fields (AMQP 0-9-1, `amqp0-9-1.extended.xml`).
+//! All other methods, generated from one list of their fields (AMQP 0-9-1,
+//! `amqp0-9-1.extended.xml`).
 //!
-//! Written out here instead of taken from amq-protocol, whose types leave out fields that rules
-//! speak of (`prefetch-size` of basic.qos, QOS-01; the ticket of access.request-ok, CHN-09), sort
-//! tables and drop their duplicates, and whose errors do not distinguish 501 from 502. The tests
-//! compare ids, names and bytes with it, and `quorate perf` speaks it.
+//! They are not taken from amq-protocol, because its types leave out fields that rules mention
+//! (`prefetch-size` of basic.qos, QOS-01; the ticket of access.request-ok, CHN-09), sort tables and
+//! drop their duplicates, and because its errors do not distinguish 501 from 502. The tests
+//! compare ids, names and bytes with amq-protocol, and `quorate perf` uses it.
 
 #![expect(missing_docs, reason = "the names are the protocol's own")]
 
@@ -14,7 +15,7 @@ use crate::codec::{
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{FieldTable, ShortString};
 
-/// A type that fields have.
+/// A type of method fields.
 trait Field: Sized {
     /// Reads what a transcript says.
     #[cfg(test)]

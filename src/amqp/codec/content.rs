@@ -1,9 +1,9 @@
-//! Contents: the header and the body frames behind a method that carries one (FRM-07 to FRM-10).
+//! Contents: the header and body frames that follow a method with a content (FRM-07 to FRM-10).
 //!
 //! A content header can be larger than a consumer's frame-max, because the header `x-death` grows
-//! with each death of a message. Such a header is sent all the same, as RabbitMQ does. The smallest
-//! frame-max is 8,192 bytes and headers are bounded. Dropping the message would take it from
-//! clients with a larger frame-max too.
+//! with each death of a message. Such a header is sent nevertheless, as RabbitMQ does. The smallest
+//! frame-max is 8,192 bytes and headers are bounded. To drop the message would also take it from
+//! clients with a larger frame-max.
 
 use crate::codec::{
     frame::{self, END, Kind, OVERHEAD_BYTES, put_header},
@@ -20,7 +20,7 @@ const NO_PROPERTIES: [u8; 2] = [0, 0];
 /// A content header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentHeader {
-    /// Class; 60 is the only one with contents.
+    /// Class; only 60 has contents.
     pub class: u16,
     /// Bytes of the body.
     pub body_bytes: u64,
@@ -29,7 +29,7 @@ pub struct ContentHeader {
 }
 
 impl ContentHeader {
-    /// Takes a header frame's payload apart; `None` if it is too short.
+    /// Decodes a header frame's payload; `None` if it is too short.
     #[must_use]
     pub fn decode(mut payload: Bytes) -> Option<Self> {
         let class = payload.try_get_u16().ok()?;
@@ -74,8 +74,8 @@ pub fn put(out: &mut BytesMut, channel: u16, properties: &[u8], body: &[u8], fra
 #[error("content body frame exceeds remaining content size")]
 pub struct Excess;
 
-/// A body as its frames come. One that comes in one frame is not copied; a longer one is copied
-/// once, into a buffer that grows with what has come, not with what was announced.
+/// A body that is assembled from its frames. A body in one frame is not copied; a longer one is
+/// copied once, into a buffer that grows with the bytes received, not with the size announced.
 #[derive(Debug)]
 pub struct Assembly {
     missing: u64,
@@ -104,13 +104,13 @@ impl Assembly {
         self.missing == 0
     }
 
-    /// The body is kept, not only counted.
+    /// True if the body is kept, false if it is only counted.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         !matches!(self.body, Parts::Dropped)
     }
 
-    /// What has come so far does not keep alive what it was read with.
+    /// Copies the body so far, so that it does not keep the read buffer in memory.
     pub fn detach(&mut self) {
         if let Parts::One(first) = &self.body {
             let mut body = BytesMut::new();
@@ -159,7 +159,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Room for `more` bytes, and for as many again as there will be then, if so many are missing.
+    /// Grows the buffer for `more` bytes, and doubles it if that many bytes are still missing.
     fn grow(&self, body: &mut BytesMut, more: usize) {
         if body.capacity() - body.len() < more {
             let ahead = (body.len() + more).min(usize::try_from(self.missing).unwrap_or(more));

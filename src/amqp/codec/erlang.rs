@@ -1,8 +1,8 @@
-//! Bytes as RabbitMQ's texts print them, since clients' logs and tests read those texts.
+//! Bytes in the notation of RabbitMQ's error texts, which clients log and tests compare.
 
 use std::fmt::Write as _;
 
-/// Bytes shown of one that cannot be decoded: reply texts are cut at 255 anyway (CONN-24).
+/// Bytes shown of a value that cannot be decoded: reply texts are cut at 255 anyway (CONN-24).
 const SHOWN_MAX: usize = 255;
 
 /// Bytes shown of a frame (FRM-02).

@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// A frame, its payload a slice of what was read.
+/// A frame; its payload is a slice of the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Type of the frame.
@@ -52,7 +52,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// Bytes that are no frame. Nothing behind them can be read any more. The texts are RabbitMQ's.
+/// Bytes that are not a frame. The stream behind them cannot be parsed. The texts are RabbitMQ's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The payload is longer than negotiated; it has not been awaited (FRM-01).
@@ -74,7 +74,7 @@ pub enum FrameError {
         kind: u8,
         /// Bytes between the frame's header and its end byte.
         payload: Bytes,
-        /// What stands where the end should.
+        /// The byte in place of the end byte.
         end: u8,
     },
     /// The type is none of AMQP's (FRM-03).
@@ -87,11 +87,11 @@ pub enum FrameError {
     },
 }
 
-/// Takes one whole frame off the front of `input`; `None` if there is none yet. The size is checked
-/// against `frame_max` as soon as it is there, so that `input` never needs to hold more.
+/// Takes one complete frame from the front of `input`; `None` if it is incomplete. The size is
+/// checked against `frame_max` as soon as it has arrived, so that `input` never needs to hold more.
 ///
 /// # Errors
-/// What [`FrameError`] names; `input` is then of no further use.
+/// As [`FrameError`]; `input` cannot be used any more.
 pub fn take(input: &mut BytesMut, frame_max: u32) -> Result<Option<Frame>, FrameError> {
     let Some(&[kind, c1, c0, s3, s2, s1, s0]) = input.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
@@ -117,7 +117,7 @@ pub fn take(input: &mut BytesMut, frame_max: u32) -> Result<Option<Frame>, Frame
     }
 }
 
-/// Appends what stands before a payload of `payload_bytes`.
+/// Appends the header of a frame with `payload_bytes`.
 pub fn put_header(out: &mut BytesMut, kind: Kind, channel: u16, payload_bytes: usize) {
     // A payload is at most frame_max, which is 32 bits wide.
     let [s3, s2, s1, s0] = u32::try_from(payload_bytes).unwrap_or(u32::MAX).to_be_bytes();
@@ -165,7 +165,8 @@ mod tests {
         take(&mut BytesMut::from(bytes), frame_max).unwrap_err().to_string()
     }
 
-    /// FRM-01: a size beyond `frame_max` is refused from the header alone, 4 GiB or one byte over.
+    /// FRM-01: a size beyond `frame_max` is refused by the header alone, whether 4 GiB or one byte
+    /// too large.
     #[test]
     fn frm_01_an_oversized_frame_is_refused_before_its_payload_comes() {
         assert_eq!(

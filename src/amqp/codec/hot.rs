@@ -1,5 +1,5 @@
-//! The methods that flow with every message, coded by hand: no allocation, names and bodies are
-//! slices of what was read.
+//! The methods of every message, coded by hand: without allocation; names and bodies are slices of
+//! the read buffer.
 
 use crate::codec::{
     frame::{END, Kind, OVERHEAD_BYTES, put_header},
@@ -65,23 +65,23 @@ pub struct GetOk {
     pub message_count: u32,
 }
 
-/// `basic.ack`: from a client of deliveries, from a server of publishes.
+/// `basic.ack`: a client acknowledges deliveries, a server publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// Delivery tag, or number of the publish.
     pub delivery_tag: u64,
-    /// All up to it.
+    /// All numbers up to this one too.
     pub multiple: bool,
 }
 
-/// `basic.nack`: from a client of deliveries, from a server of publishes.
+/// `basic.nack`: a client rejects deliveries, a server publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nack {
     /// Delivery tag, or number of the publish.
     pub delivery_tag: u64,
-    /// All up to it.
+    /// All numbers up to this one too.
     pub multiple: bool,
-    /// Back to the queue.
+    /// Whether the message is requeued.
     pub requeue: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct Nack {
 pub struct Reject {
     /// Delivery tag, counted within the channel.
     pub delivery_tag: u64,
-    /// Back to the queue.
+    /// Whether the message is requeued.
     pub requeue: bool,
 }
 
@@ -106,7 +106,7 @@ impl Publish {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 40 };
 
-    /// From now on it does not keep alive what it was read with.
+    /// Copies the names, so that they do not keep the read buffer in memory.
     pub(crate) fn detach(&mut self) {
         self.exchange = self.exchange.detached();
         self.routing_key = self.routing_key.detached();

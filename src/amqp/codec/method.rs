@@ -1,5 +1,5 @@
-//! Any method: the hot ones as themselves, the others boxed; and why bytes are none (FRM-11,
-//! FRM-12, Q-04).
+//! Decoding of AMQP methods: frequent ones as themselves, the others boxed; and the errors of
+//! decoding (FRM-11, FRM-12, Q-04).
 
 use crate::codec::{
     cold::Cold,
@@ -23,15 +23,15 @@ pub(crate) const IDS_BYTES: usize = 4;
 pub struct MethodId {
     /// Class id of the method.
     pub class: u16,
-    /// Method within it.
+    /// Method id within the class.
     pub method: u16,
 }
 
 impl MethodId {
-    /// What a close names when no method is to blame (CONN-24).
+    /// The ids in a close if no method caused it (CONN-24).
     pub const NONE: MethodId = MethodId { class: 0, method: 0 };
 
-    /// Reads the ids off the front of a payload, which stays as it is.
+    /// Reads the ids at the front of a payload, which stays as it is.
     #[must_use]
     pub fn peek(payload: &[u8]) -> Option<Self> {
         let &[c1, c0, m1, m0] = payload.first_chunk::<4>()?;
@@ -56,29 +56,29 @@ pub enum Method {
     Ack(Ack),
     Nack(Nack),
     Reject(Reject),
-    /// Any other method, decoded by `amq-protocol`.
+    /// Any other method, decoded by `cold`.
     Cold(Box<Cold>),
 }
 
-/// Bytes that are no method.
+/// Bytes that are not a method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("method {}: {cause}", id.unwrap_or_default())]
 pub struct MethodError {
-    /// Its ids, if they could be read.
+    /// The ids, if they could be read.
     pub id: Option<MethodId>,
-    /// What is wrong with the payload.
+    /// The error.
     pub cause: MethodErrorCause,
     /// Payload of the frame, for the log.
     pub payload: Bytes,
 }
 
-/// Why bytes are no method.
+/// Why bytes are not a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MethodErrorCause {
     /// A field cannot be read.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// Bytes are left over behind the last field.
+    /// Bytes remain behind the last field.
     #[error("bytes are left over")]
     LeftOver,
     /// AMQP 0-9-1 has no such method.
@@ -87,10 +87,10 @@ pub enum MethodErrorCause {
 }
 
 impl Method {
-    /// Reads a method frame's payload.
+    /// Decodes a method frame's payload.
     ///
     /// # Errors
-    /// What [`MethodErrorCause`] names.
+    /// As [`MethodErrorCause`].
     pub fn decode(payload: Bytes) -> Result<Self, MethodError> {
         let id = MethodId::peek(&payload);
         match Self::read(id, &payload) {
@@ -111,8 +111,8 @@ impl Method {
             GetOk::ID => Self::GetOk(GetOk::read(reader)?),
             Return::ID => Self::Return(Return::read(reader)?),
             MethodId { class, method } => {
-                // Their names and tables may be kept for long, and must not keep alive what was
-                // read with them.
+                // Names and tables may be stored for long, and must not keep the read buffer in
+                // memory.
                 let fields = Bytes::copy_from_slice(reader.rest());
                 let reader = &mut Reader::new(&fields, 0);
                 let cold = Cold::read(class, method, reader)?.ok_or(MethodErrorCause::Unknown)?;
@@ -166,8 +166,8 @@ impl Cold {
 }
 
 impl MethodError {
-    /// What the connection is closed with, and the ids that the close names: 501 where the frame
-    /// cannot be taken apart, 502 where a value is illegal, 540 for an unknown method.
+    /// The exception that closes the connection, and the ids that the close names: 501 if the frame
+    /// cannot be parsed, 502 for an illegal value, 540 for an unknown method.
     #[must_use]
     pub fn exception(&self) -> (Exception, MethodId) {
         let id = self.id.unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Bytes to frames to methods and back, in both directions, for servers and clients alike.
+//! Decoding of bytes to frames and methods, and encoding, in both directions, for servers and
+//! clients.
 //!
-//! `frame` cuts the stream, `hot` codes by hand what flows a hundred thousand times a second,
-//! `cold` is everything else, `content` is the header and body behind a publish or a delivery.
+//! `frame` divides the stream into frames, `hot` codes the methods of every message by hand, `cold`
+//! all other methods, and `content` the header and body of a publish or delivery.
 
 pub mod cold;
 pub mod content;
@@ -13,5 +14,6 @@ pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
 
-/// What a client sends first (CONN-01), and what a server answers to anything else.
+/// The header that a client sends first (CONN-01), and that a server sends in answer to any other
+/// header.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";

@@ -1,4 +1,4 @@
-//! A method's fields one after the other (AMQP 0-9-1, section 4.2.5), taken apart and put together.
+//! Decodes and encodes a method's fields one after the other (AMQP 0-9-1, section 4.2.5).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{FieldTable, FieldTableError, ShortString};
@@ -17,8 +17,8 @@ pub enum FieldError {
     Table(#[from] FieldTableError),
 }
 
-/// Takes fields off the front of a payload, of which strings become slices. Neighbouring bits share
-/// a byte.
+/// Takes fields from the front of a payload; strings become slices of it. Consecutive bits share a
+/// byte.
 pub(crate) struct Reader<'a> {
     payload: &'a Bytes,
     rest: &'a [u8],
@@ -27,12 +27,12 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads what stands behind the first `skip` bytes.
+    /// A reader that begins after the first `skip` bytes.
     pub(crate) fn new(payload: &'a Bytes, skip: usize) -> Self {
         Self { payload, rest: payload.get(skip..).unwrap_or_default(), bits: 0, bits_left: 0 }
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
     fn bytes(&mut self, length: usize) -> Result<Bytes, FieldError> {
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(FieldError::Truncated)?;
         self.rest = rest;
-        // An empty slice keeps nothing alive.
+        // An empty slice keeps no buffer in memory.
         Ok(self.payload.slice_ref(bytes))
     }
 }
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         Self { out, bits_used: 0 }
     }
 
-    /// The buffer, for a field that is no bit.
+    /// The buffer, for a field that is not a bit.
     pub(crate) fn bytes(&mut self) -> &mut BytesMut {
         self.bits_used = 0;
         self.out

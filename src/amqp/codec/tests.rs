@@ -1,4 +1,4 @@
-//! The codec against itself, and against amq-protocol, which others wrote.
+//! The codec against itself, and against amq-protocol, an independent implementation.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -104,7 +104,7 @@ fn hot_method() -> impl Strategy<Value = Method> {
     ]
 }
 
-/// Methods that between them have every type of field, and bits in every place.
+/// Methods that together have every type of field, and bits in every position.
 #[expect(clippy::too_many_lines, reason = "one strategy for each method")]
 fn cold_method() -> impl Strategy<Value = Cold> {
     let bits = || any::<[bool; 5]>();
@@ -209,7 +209,8 @@ proptest! {
         prop_assert_eq!(Method::decode(frame.payload).unwrap(), method);
     }
 
-    /// FRM-11: no prefix of a method is a method, nor is it with a byte more.
+    /// FRM-11: no prefix of a method is decoded as a method, nor is a method with an additional
+    /// byte.
     #[test]
     fn frm_11_too_short_and_too_long_are_refused(
         method in prop_oneof![
@@ -241,13 +242,13 @@ proptest! {
         let ids = (theirs.get_amqp_class_id(), theirs.get_amqp_method_id());
         prop_assert_eq!(ids, (method.id().class, method.id().method));
         if !has_table(&method) {
-            // Theirs sorts tables and drops duplicates.
+            // amq-protocol sorts tables and drops duplicates.
             let again = theirs_of(&AMQPFrame::Method(1, theirs));
             prop_assert_eq!(&again[HEADER_BYTES..again.len() - 1], &payload[..]);
         }
     }
 
-    /// FRM-10: a body is the same however it is cut.
+    /// FRM-10: a body is the same for any division into frames.
     #[test]
     fn frm_10_bodies_may_be_cut_anywhere(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..20),
@@ -271,8 +272,8 @@ fn theirs_of(frame: &AMQPFrame) -> Vec<u8> {
     gen_frame(frame)(Vec::new().into()).unwrap().into_inner().0
 }
 
-/// What frames are made of. It is written out in the codec, since it would be all that the fuzz
-/// targets, whose dependencies are locked apart, compile amq-protocol for.
+/// The constants of frames. The codec does not take them from amq-protocol, since the fuzz targets,
+/// whose dependencies are locked separately, would compile it for these alone.
 #[test]
 fn frames_are_made_of_what_amq_protocol_says() {
     let version = AMQPFrame::ProtocolHeader(ProtocolVersion::amqp_0_9_1());
@@ -291,8 +292,8 @@ fn frames_are_made_of_what_amq_protocol_says() {
     }
 }
 
-/// CONN-24 and CONN-25: numbers, names and what is closed. `quorate-types` cannot take them from
-/// amq-protocol, which depends on sockets.
+/// CONN-24 and CONN-25: the numbers, names and severity of reply codes. `quorate-types` cannot take
+/// them from amq-protocol, which depends on sockets.
 #[test]
 fn conn_24_and_25_reply_codes_are_those_of_amq_protocol() {
     for number in 0..=u16::MAX {
@@ -305,7 +306,7 @@ fn conn_24_and_25_reply_codes_are_those_of_amq_protocol() {
     }
 }
 
-/// `queue.declare-ok`, of what amq-protocol calls `Queue(DeclareOk(…))`.
+/// The name `queue.declare-ok`, made from amq-protocol's `Queue(DeclareOk(…))`.
 fn name_of(theirs: &AMQPClass) -> String {
     let text = format!("{theirs:?}");
     let mut words = text.split('(');
@@ -320,15 +321,15 @@ fn name_of(theirs: &AMQPClass) -> String {
     name
 }
 
-/// Both know the same methods. The codec needs ids in patterns, and amq-protocol has them only as
-/// functions of a method's value.
+/// Both implementations have the same methods. The codec needs ids in patterns, and amq-protocol
+/// provides them only as functions of a method's value.
 #[test]
 fn ids_of_methods_are_those_of_amq_protocol() {
     let mut known = 0;
     for (class, method) in (0..=120_u16).flat_map(|class| (0..=250_u16).map(move |it| (class, it)))
     {
         let id = MethodId { class, method };
-        // Zeros are an empty value of any type.
+        // Zeros decode as an empty value of any type.
         let mut payload = [class.to_be_bytes(), method.to_be_bytes(), [0; 2]].concat();
         payload.resize(60, 0);
         let Ok((rest, theirs)) = parse_class(&payload[..]) else {
@@ -372,7 +373,7 @@ fn a_body_in_one_frame_is_not_copied() {
     assert_eq!(assembly.finish().as_ptr(), read.as_ptr());
 }
 
-/// A content as a client and as a server see it.
+/// A content is the same for a client and a server.
 #[test]
 fn a_content_survives_being_coded() {
     let body: Vec<u8> = (0..20_000u32).map(|n| u8::try_from(n % 256).unwrap()).collect();

@@ -1,4 +1,5 @@
-//! How a connection ends: who closes, what is sent, how long the socket stays (CONN-24 to CONN-29).
+//! The end of a connection: which side closes, what is sent, and how long the socket stays open
+//! (CONN-24 to CONN-29).
 
 use crate::codec::{
     cold::connection,
@@ -13,7 +14,7 @@ pub(crate) const SILENCE_MS: u64 = 3000;
 /// How long close-ok is awaited at most, ms (CONN-26).
 const CLOSE_OK_MS_MAX: u64 = 30_000;
 
-/// What a client's or the broker's own fault closes, and the method that is to blame.
+/// A fault of the client or the broker, with the method that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) exception: Exception,
@@ -30,25 +31,25 @@ impl Fault {
     }
 }
 
-/// What follows the server's decision to end a connection.
+/// What the server waits for after it has ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linger {
-    /// Until close-ok, or the time of CONN-26.
+    /// Close-ok, or the time of CONN-26.
     CloseOk,
-    /// Nothing more can be read as frames: until the client goes, or [`SILENCE_MS`].
+    /// The end of the stream, or [`SILENCE_MS`]: no more frames can be parsed.
     Silence,
 }
 
 /// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The client has closed: close-ok, when the broker is done with the connection (CONN-27).
+    /// The client has closed: close-ok is sent once the broker has closed the connection (CONN-27).
     Client,
     /// The server closes.
     Server {
-        /// What is sent.
+        /// The close that is sent.
         close: Box<connection::Close>,
-        /// What is awaited.
+        /// What is awaited afterwards.
         linger: Linger,
     },
     /// Nothing is sent; the socket is closed after [`SILENCE_MS`] (CONN-10, 12, 14, 23).
@@ -60,14 +61,14 @@ impl Ending {
         Self::Server { close: Box::new(close_method(fault)), linger: Linger::CloseOk }
     }
 
-    /// An end after which the stream cannot be taken apart any more (FRM-01 to FRM-03).
+    /// The end after which the stream cannot be parsed any more (FRM-01 to FRM-03).
     pub(crate) fn frame_error(error: &FrameError) -> Self {
         let fault = Fault::new(ReplyCode::FrameError, error.to_string(), MethodId::NONE);
         Self::Server { close: Box::new(close_method(&fault)), linger: Linger::Silence }
     }
 }
 
-/// How long the socket stays at most, ms.
+/// Longest time that the socket stays open, ms.
 pub(crate) fn linger_ms(linger: Linger, heartbeat_s: u16) -> u64 {
     match linger {
         Linger::Silence => SILENCE_MS,
@@ -76,14 +77,14 @@ pub(crate) fn linger_ms(linger: Linger, heartbeat_s: u16) -> u64 {
     }
 }
 
-/// What a frame means once the server has sent connection.close (CONN-26, CONN-28).
+/// A frame that arrives after the server's connection.close (CONN-26, CONN-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhileClosing {
     /// A frame that is discarded.
     Ignored,
-    /// The client closes at the same moment: send close-ok.
+    /// The client closes at the same time: close-ok is sent.
     Crossing,
-    /// The client has agreed.
+    /// The client has sent close-ok.
     Agreed,
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn while_closing(frame: &Frame) -> WhileClosing {
     }
 }
 
-/// A reply text as a short string. An exception without explanation is shown by its name alone
+/// A reply text as a short string. An exception without an explanation has only its name as text
 /// (FRM-11).
 pub(crate) fn reply_text(exception: &Exception) -> ShortString {
     let text = if exception.explanation.is_empty() {
@@ -118,7 +119,7 @@ pub(crate) fn close_method(fault: &Fault) -> connection::Close {
     }
 }
 
-/// Reads a method frame that must be a method; the fault names what is wrong with it.
+/// Decodes the payload of a method frame; the fault names the error.
 pub(crate) fn decode(frame: Frame) -> Result<Method, Fault> {
     Method::decode(frame.payload).map_err(|error| {
         let (exception, id) = error.exception();
@@ -131,7 +132,7 @@ pub(crate) fn decode_control(frame: &Frame) -> Result<Method, Fault> {
     if frame.kind == Kind::Method { decode(frame.clone()) } else { Err(unexpected_frame(frame)) }
 }
 
-/// A frame where none of its kind may come (FRM-04, FRM-05).
+/// The fault for a frame whose kind is not allowed at this point (FRM-04, FRM-05).
 pub(crate) fn unexpected_frame(frame: &Frame) -> Fault {
     let text = crate::codec::erlang::frame(frame.kind as u8, &frame.payload, "");
     Fault::new(ReplyCode::UnexpectedFrame, text, MethodId::NONE)
@@ -149,7 +150,8 @@ pub(crate) fn check_heartbeat(frame: &Frame) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A connection method out of turn (CONN-23), or another one on channel 0 (FRM-13).
+/// The fault for a connection method in the wrong state (CONN-23), or another method on channel 0
+/// (FRM-13).
 pub(crate) fn out_of_turn(state: &str, id: MethodId) -> Fault {
     let text = format!("unexpected method in connection state {state}");
     Fault::new(ReplyCode::ChannelError, text, id)

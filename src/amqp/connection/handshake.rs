@@ -20,14 +20,14 @@ use quorate_types::{FieldTable, FieldValue, ReplyCode, ShortString};
 /// Header of AMQP 0-9, accepted as the same protocol (CONN-01).
 const HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
-/// What the first bytes are.
+/// The kind of the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
-    /// Not all there yet.
+    /// The header is incomplete.
     Missing,
     /// AMQP 0-9-1 begins.
     Accepted,
-    /// Another protocol: answered with ours, and closed.
+    /// Another protocol: answered with the header of AMQP 0-9-1, and closed.
     Refused,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Limits {
     pub(crate) heartbeat_s: u16,
 }
 
-/// Capabilities of the client that change what it is sent (CONN-09).
+/// Capabilities of the client that change what the broker sends (CONN-09).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     pub(crate) authentication_failure_close: bool,
@@ -73,23 +73,23 @@ impl Capabilities {
     }
 }
 
-/// A client that wants in.
+/// A client's request to open the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) user: ShortString,
-    /// By which the client has authenticated.
+    /// The mechanism by which the client has authenticated.
     pub(crate) mechanism: &'static str,
     pub(crate) vhost: ShortString,
     pub(crate) client_properties: FieldTable,
     pub(crate) limits: Limits,
 }
 
-/// What the driver has to find out.
+/// A decision that the driver has to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Are they right? Answer with [`Handshake::authenticated`].
+    /// Whether the credentials are right. Answered with [`Handshake::authenticated`].
     Credentials(Credentials),
-    /// May it be opened (CONN-20)? The handshake is over.
+    /// Whether the connection may be opened (CONN-20). The handshake is over.
     Open(Box<Opening>),
 }
 
@@ -115,18 +115,18 @@ enum State {
     Over,
 }
 
-/// The handshake behind an accepted protocol header.
+/// The handshake after an accepted protocol header.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// Limits that `connection.tune` offered.
     offer: Limits,
-    /// Whom the mechanism ANONYMOUS stands for.
+    /// The user of clients with the mechanism ANONYMOUS.
     anonymous: Option<ShortString>,
     state: State,
 }
 
 impl Handshake {
-    /// Begins, with connection.start.
+    /// Begins the handshake with connection.start.
     pub(crate) fn new(settings: &FrontSettings, out: &mut BytesMut) -> Self {
         let anonymous = settings.anonymous_user.as_ref();
         let start = connection::Start {
@@ -145,8 +145,8 @@ impl Handshake {
         Self { offer, anonymous: anonymous.cloned(), state: State::StartOk }
     }
 
-    /// Largest frame taken: nothing is agreed on before tune-ok, and strangers get no more than the
-    /// least that can be.
+    /// Largest frame that is accepted: before tune-ok only the smallest size that can be
+    /// negotiated.
     pub(crate) fn frame_max(&self) -> u32 {
         match &self.state {
             State::Open { limits, .. } => limits.frame_max,
@@ -156,7 +156,7 @@ impl Handshake {
         }
     }
 
-    /// Takes a frame.
+    /// Handles a frame.
     ///
     /// # Errors
     /// How the connection ends.
@@ -170,7 +170,7 @@ impl Handshake {
             return Ok(None);
         }
         if frame.channel != 0 {
-            // Nothing but channel 0 before connection.open (FRM-04).
+            // Before connection.open only channel 0 is allowed (FRM-04).
             return Err(Ending::fault(&unexpected_frame(frame)));
         }
         let method = decode_control(frame).map_err(|fault| Ending::fault(&fault))?;
@@ -199,7 +199,7 @@ impl Handshake {
                 let opening = Opening { user, mechanism, vhost, client_properties, limits };
                 Ok(Some(Question::Open(Box::new(opening))))
             }
-            // A client that has second thoughts is let go in peace.
+            // A client may close before it has opened.
             (_, connection::Method::Close(_)) => {
                 Cold::from(connection::CloseOk {}).put(out, 0);
                 Err(Ending::Silent)
@@ -226,10 +226,10 @@ impl Handshake {
         Ok(Some(Question::Credentials(credentials)))
     }
 
-    /// The credentials were right, or not (CONN-13, CONN-14).
+    /// Continues after the check of the credentials (CONN-13, CONN-14).
     ///
     /// # Errors
-    /// How the connection ends if not.
+    /// How the connection ends if they are wrong.
     pub(crate) fn authenticated(&mut self, right: bool, out: &mut BytesMut) -> Result<(), Ending> {
         let State::Authenticating { user, mechanism, client_properties } =
             std::mem::replace(&mut self.state, State::Over)
@@ -254,7 +254,7 @@ impl Handshake {
         Err(Ending::Server { close, linger: Linger::Silence })
     }
 
-    /// A method out of turn: silence until tune-ok, 504 from then on (CONN-23).
+    /// The end after a method in the wrong state: silence before tune-ok, 504 afterwards (CONN-23).
     fn unexpected(&self, id: MethodId) -> Ending {
         match &self.state {
             State::Open { .. } => Ending::fault(&out_of_turn("opening", id)),
@@ -265,7 +265,7 @@ impl Handshake {
     }
 }
 
-/// Checks what the client asks for against what was offered (CONN-17 to CONN-19, Q-03).
+/// Checks the client's tune-ok against the offer (CONN-17 to CONN-19, Q-03).
 fn negotiate(offer: &Limits, asked: &connection::TuneOk) -> Result<Limits, String> {
     let frame_max = in_range("frame_max", asked.frame_max, FRAME_MAX_LEAST, offer.frame_max)?;
     let channel_max =
@@ -277,7 +277,7 @@ fn negotiate(offer: &Limits, asked: &connection::TuneOk) -> Result<Limits, Strin
     })
 }
 
-/// 0 stands for no limit: as an offer it accepts anything, asked for it exceeds any offer.
+/// 0 means no limit: as an offer it accepts any value, as a request it exceeds any offer.
 fn in_range(name: &str, asked: u32, least: u32, offered: u32) -> Result<u32, String> {
     let too_high = |asked: &str| {
         Err(format!(

@@ -69,7 +69,7 @@ fn guest() -> connection::StartOk {
     start_ok("PLAIN", "\0guest\0guest", None)
 }
 
-/// A handshake that has begun, and what it writes.
+/// A handshake that has begun, and its output.
 struct Play(Handshake, BytesMut);
 
 impl Play {
@@ -79,7 +79,7 @@ impl Play {
         Self(handshake, out)
     }
 
-    /// Up to tune.
+    /// Plays the handshake up to tune.
     fn authenticated() -> Self {
         let mut play = Self::begin();
         play.1.clear();
@@ -135,7 +135,7 @@ fn conn_06_start_offers_plain_and_amqplain() {
     assert_eq!(start.server_properties, settings().server_properties);
 }
 
-/// Strangers get no more than the least that can be agreed on; a client that has agreed on more gets that.
+/// Before tune-ok only the smallest frame size is accepted; afterwards the negotiated one.
 #[test]
 fn conn_17_frames_are_small_until_tune_ok() {
     let mut play = Play::begin();
@@ -147,7 +147,7 @@ fn conn_17_frames_are_small_until_tune_ok() {
     assert_eq!(play.0.frame_max(), 100_000);
 }
 
-/// The whole way (CONN-16, CONN-19, CONN-20).
+/// A complete handshake (CONN-16, CONN-19, CONN-20).
 #[test]
 fn conn_20_a_client_that_does_everything_right_is_let_in() {
     let mut play = Play::begin();
@@ -252,7 +252,8 @@ fn frm_04_only_channel_0_before_open() {
     assert_eq!(text(&ending), (505, expected, Linger::CloseOk));
 }
 
-/// Q-04 and ENGINEERING: nested 8,000 deep, before authentication: 502, and the stack stays.
+/// Q-04 and ENGINEERING: a table nested 8,000 deep, before authentication, gives 502 and does not
+/// overflow the stack.
 #[test]
 fn q_04_a_table_nested_8_000_deep_is_502() {
     for letter in [b'A', b'F'] {

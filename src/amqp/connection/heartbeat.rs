@@ -1,16 +1,16 @@
-//! Signs of life both ways (HB-01 to HB-04). Time comes in as milliseconds since the connection
-//! was opened; nothing here reads a clock.
+//! Heartbeats in both directions (HB-01 to HB-04). Time is given as milliseconds since the
+//! connection was opened; nothing here reads a clock.
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
     /// Nothing was written for half the timeout: a heartbeat is due (HB-01).
     pub(crate) send: bool,
-    /// Nothing came between three checks in a row: the connection is lost (HB-02).
+    /// Nothing was received in two consecutive intervals: the connection is lost (HB-02).
     pub(crate) lost: bool,
 }
 
-/// Bytes so far, both ways.
+/// Numbers of bytes so far, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
     pub(crate) written: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Bytes {
 /// The heartbeat of one connection.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// Negotiated; 0 switches everything off (HB-04).
+    /// Negotiated; 0 turns heartbeats off (HB-04).
     timeout_ms: u64,
     send_at_ms: u64,
     receive_at_ms: u64,
@@ -45,8 +45,8 @@ impl Heartbeat {
         (self.timeout_ms > 0).then(|| self.send_at_ms.min(self.receive_at_ms))
     }
 
-    /// A check. `reading` is false while the socket is not read on purpose: then silence is ours
-    /// (HB-03).
+    /// Checks both directions. `reading` is false while the broker does not read the socket on
+    /// purpose: then silence does not count (HB-03).
     pub(crate) fn check(&mut self, now_ms: u64, bytes: Bytes, reading: bool) -> Due {
         let mut due = Due::default();
         if self.timeout_ms == 0 {

@@ -1,23 +1,24 @@
-//! What an open connection holds between two turns of what is not finished.
+//! The memory that an open connection holds between two turns for unfinished requests.
 
 use crate::connection::machine::Machine;
 
-/// What a connection holds for its client of what is not finished, bytes.
+/// Bytes that a connection holds for unfinished requests of its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unfinished {
-    /// Of contents that have not come whole, and of frames that wait for an answer.
+    /// Bytes of incomplete contents, and of frames that wait for an answer.
     pub(crate) content_bytes: usize,
-    /// When its oldest content began, of those that are large or have outlasted a turn.
+    /// When the oldest content began, of those that are large or were incomplete after an earlier
+    /// turn.
     pub(crate) since_ms: Option<u64>,
-    /// Of open transactions.
+    /// Bytes of open transactions.
     pub(crate) transaction_bytes: usize,
 }
 
 impl Machine {
-    /// What it holds for its client of what is not finished.
+    /// The memory held for unfinished requests.
     pub(crate) fn unfinished(&self) -> Unfinished {
         let effects = &self.effects;
-        // What has only been announced takes no room yet.
+        // A content that was only announced takes no room yet.
         let contents = effects.content_bytes.saturating_sub(effects.announced_bytes);
         let large = effects.large.iter().map(|(_, since_ms)| since_ms);
         Unfinished {
@@ -27,28 +28,28 @@ impl Machine {
         }
     }
 
-    /// Bytes of large contents that have been announced, for which there has to be room before
-    /// further frames are taken. `None` where there is nothing to ask for.
+    /// Bytes of large contents that were announced, for which there must be room before further
+    /// frames are read. `None` if none were announced.
     pub(crate) fn announced_bytes(&self) -> Option<usize> {
         Some(self.effects.announced_bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// There is room for what was announced.
+    /// Room for the announced contents was granted.
     pub(crate) fn grant(&mut self) {
         self.effects.announced_bytes = 0;
     }
 
-    /// Large contents under way, announced ones among them.
+    /// Number of incomplete large contents, including announced ones.
     pub(crate) fn large_contents(&self) -> usize {
         self.effects.large.len()
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin_turn(&mut self, now_ms: u64) {
         self.effects.now_ms = now_ms;
     }
 
-    /// A turn ends: what is kept over it does not keep alive what it was read with.
+    /// Ends a turn: contents and frames that are kept must not keep the read buffer in memory.
     pub(crate) fn end_turn(&mut self) {
         let effects = &mut self.effects;
         for number in effects.begun.drain(..) {

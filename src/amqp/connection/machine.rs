@@ -25,12 +25,12 @@ use quorate_client::{
 use quorate_types::{ConsumerId, Exception, ReplyCode, Scope, ShortString};
 use std::collections::BTreeMap;
 
-/// Bytes of frames that may wait for answers. Above, the socket is not read.
+/// Bytes of frames that may wait for answers. Above this the socket is not read.
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
 
-/// The machine of an open connection. Everything that has a bound: channels (`channel_max`),
-/// waiting frames ([`QUEUED_BYTES_MAX`]), incomplete contents (506, and large ones wait for
-/// [`Machine::grant`]), early deliveries (the driver takes fewer from the broker).
+/// The state machine of an open connection. Bounds: channels (`channel_max`), waiting frames
+/// ([`QUEUED_BYTES_MAX`]), incomplete contents (506, and large ones wait for [`Machine::grant`]),
+/// early deliveries (the driver takes fewer from the broker).
 #[derive(Debug)]
 pub(crate) struct Machine {
     env: Env,
@@ -45,11 +45,11 @@ pub(crate) struct Machine {
     pub(super) blocked: bool,
     /// Channels with confirms to be sent.
     confirmed: Vec<u16>,
-    /// Consumers whose queues have ended while a `queue.delete` waits for its answer, which comes
-    /// first: it may be what has ended them (DEL-04).
+    /// Consumers whose queues have ended while a `queue.delete` waits for its answer. That answer
+    /// is sent first, since the delete may have ended them (DEL-04).
     cancelled: Vec<(ChannelId, ConsumerId)>,
     ending: Option<Ending>,
-    /// What was reported of each channel for the lists.
+    /// The last report of each channel for lists.
     pub(super) reported: BTreeMap<ChannelId, ChannelReport>,
 }
 
@@ -91,8 +91,8 @@ impl Machine {
             && self.effects.announced_bytes == 0
     }
 
-    /// How the connection ends, once it does, all publishes, settles and actions having been done.
-    /// What a client asked for before its own close is finished first.
+    /// How the connection ends, once all publishes, settlements and actions have been handled.
+    /// Operations that a client requested before its close are completed first.
     pub(crate) fn ending(&self) -> Option<&Ending> {
         let waiting = || self.channels.values().any(|channel| channel.finishes_first());
         self.ending.as_ref().filter(|ending| **ending != Ending::Client || !waiting())
@@ -109,23 +109,22 @@ impl Machine {
         self.effects.content_bytes
     }
 
-    /// Publishes to be given to the broker, in order; their outcomes go to
-    /// [`Machine::published`].
+    /// Publishes to be passed to the broker, in order; their outcomes go to [`Machine::published`].
     pub(crate) fn take_publishes(&mut self) -> Vec<Publish> {
         std::mem::take(&mut self.effects.publishes)
     }
 
-    /// Settles, to be given to the broker after the publishes.
+    /// Settlements, to be passed to the broker after the publishes.
     pub(crate) fn take_settles(&mut self) -> Vec<Settle> {
         if self.effects.settles.is_empty() { Vec::new() } else { self.effects.settles.take() }
     }
 
-    /// Actions, to be done after publishes and settles.
+    /// Actions, to be carried out after publishes and settlements.
     pub(crate) fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.effects.actions)
     }
 
-    /// Takes a frame.
+    /// Handles a frame.
     pub(crate) fn frame(&mut self, frame: Frame, outbox: &mut Outbox) {
         if self.ending.is_none() {
             self.process(frame, outbox);
@@ -163,7 +162,7 @@ impl Machine {
             self.bury(number);
             return Ok(());
         }
-        // Everything but the two closes is ignored (CHN-06).
+        // Everything except close and close-ok is ignored (CHN-06).
         if frame.kind == Kind::Method {
             match MethodId::peek(&frame.payload) {
                 Some(channel::Close::ID) => {
@@ -201,7 +200,7 @@ impl Machine {
             let text = "expected 'channel.open'";
             return Err(Fault::new(ReplyCode::ChannelError, text, method.id()));
         }
-        // The count is checked, not the number (CHN-01, CHN-02).
+        // The number of open channels is checked, not the channel's number (CHN-01, CHN-02).
         let (open, max) = (self.channels.len(), self.channel_max);
         if open >= usize::from(max) {
             let text = format!(
@@ -248,7 +247,7 @@ impl Machine {
         }
     }
 
-    /// The broker has looked at the client's new secret (CONN-30).
+    /// Answers `connection.update-secret` after the broker has checked the new secret (CONN-30).
     pub(crate) fn secret_updated(&mut self, updated: Result<(), Exception>, outbox: &mut Outbox) {
         match updated {
             Ok(()) => Cold::from(connection::UpdateSecretOk::default()).put(outbox.buffer(), 0),
@@ -259,7 +258,7 @@ impl Machine {
         }
     }
 
-    /// Closes what the fault's code says (CONN-25).
+    /// Closes the channel or the connection, by the fault's code (CONN-25).
     fn fail(&mut self, number: u16, fault: &Fault, outbox: &mut Outbox) {
         let channel = self.channels.get_mut(&number).filter(|channel| !channel.is_closing());
         match (fault.exception.code.scope(), channel) {
@@ -272,12 +271,12 @@ impl Machine {
         }
     }
 
-    /// Ends the connection, unless it ends already.
+    /// Ends the connection, unless its end has begun.
     pub(crate) fn end(&mut self, ending: Ending) {
         self.ending.get_or_insert(ending);
     }
 
-    /// Runs what a channel's answer or outcome has set free.
+    /// Continues a channel after an answer or outcome.
     fn resume(&mut self, number: u16, outbox: &mut Outbox) {
         while matches!(self.ending, None | Some(Ending::Client)) {
             let Some(channel) = self.channels.get_mut(&number) else { return };
@@ -287,7 +286,7 @@ impl Machine {
         }
     }
 
-    /// The broker's outcomes of the publishes last taken, one each.
+    /// Handles the broker's outcomes of the publishes that were taken last, in their order.
     pub(crate) fn published(&mut self, outcomes: Vec<PublishOutcome>, outbox: &mut Outbox) {
         let pending = std::mem::take(&mut self.effects.pending);
         let mut numbers: Vec<u16> = Vec::new();
@@ -340,7 +339,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The broker's answer to an operation.
+    /// Handles the broker's answer to an operation.
     pub(crate) fn answer(
         &mut self,
         id: ChannelId,
@@ -370,7 +369,7 @@ impl Machine {
     fn event(&mut self, event: Event, outbox: &mut Outbox) -> bool {
         match event {
             Event::DeliveriesReady => return true,
-            // Done as it was taken.
+            // The event had its effect when it was taken.
             Event::MaySettle => {}
             Event::Confirmed { channel, first, last, taken } => {
                 if let Some(channel) = open(&mut self.channels, channel)
@@ -414,7 +413,7 @@ impl Machine {
         false
     }
 
-    /// Closes a channel, if it is still the one that is meant.
+    /// Closes a channel, if its number has not been opened again.
     fn fail_open(&mut self, channel: ChannelId, fault: &Fault, outbox: &mut Outbox) {
         if open(&mut self.channels, channel).is_some() {
             self.fail(channel.number, fault, outbox);
@@ -443,7 +442,7 @@ impl Machine {
         }
     }
 
-    /// Content on a connection while an alarm is on: nothing more is read from it (ALM-02, 03).
+    /// Content on a connection during an alarm: from now on the socket is not read (ALM-02, 03).
     fn content_comes(&mut self, outbox: &mut Outbox) {
         let Some(reason) = &self.alarm else { return };
         if !self.blocked && self.connection_blocked {
@@ -460,10 +459,10 @@ impl Machine {
         }
     }
 
-    /// Shows deliveries to the client.
+    /// Sends deliveries to the client.
     pub(crate) fn deliver(&mut self, deliveries: &mut Vec<Delivered>, outbox: &mut Outbox) {
         for delivered in deliveries.drain(..) {
-            // What was for a channel that has ended returns with it.
+            // Deliveries for a channel that has ended are requeued with it.
             if let Some(channel) = open(&mut self.channels, delivered.channel) {
                 let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
                 channel.deliver(delivered, out);
@@ -472,7 +471,7 @@ impl Machine {
     }
 }
 
-/// The channel that is meant, if it is the one that has the number now, and open.
+/// The channel with this id, if it is open and its number has not been reused.
 fn open(channels: &mut BTreeMap<u16, Box<Channel>>, id: ChannelId) -> Option<&mut Channel> {
     channels
         .get_mut(&id.number)

@@ -1,4 +1,4 @@
-//! The bounds of an open connection: nothing that a client does makes it hold more.
+//! The bounds of an open connection: no client can make it hold more.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -45,7 +45,7 @@ fn cold(channel: u16, method: impl Into<Cold>) -> Frame {
     frame_of(channel, &Method::Cold(Box::new(method.into())))
 }
 
-/// Opens a channel, which is granted.
+/// Opens a channel; the broker grants it.
 fn open(machine: &mut Machine, number: u16, outbox: &mut Outbox) {
     machine.frame(cold(number, channel::Open::default()), outbox);
     for action in machine.take_actions() {
@@ -78,7 +78,7 @@ fn close_code(machine: &Machine) -> Option<u16> {
     }
 }
 
-/// A channel that waits for an answer takes frames up to a bound; then the socket is not read.
+/// A channel that waits for an answer queues frames up to a bound; then the socket is not read.
 #[test]
 fn frames_behind_an_unanswered_method_are_bounded() {
     let (mut machine, mut outbox) = machine();
@@ -128,8 +128,8 @@ fn pub_02_a_body_that_is_too_large_is_not_kept() {
     assert_eq!(close_code(&machine), None, "the connection lives");
 }
 
-/// A large content is counted whole from its announcement on, and waits for room; two of the largest
-/// are the most that a connection may have under way.
+/// A large content counts with its full size from its announcement on, and waits for room. A
+/// connection may have two contents of the largest size in progress.
 #[test]
 fn large_contents_wait_for_room_for_all_of_them() {
     let (mut machine, mut outbox) = machine();
@@ -157,7 +157,7 @@ fn large_contents_wait_for_room_for_all_of_them() {
     assert_eq!(close_code(&machine), Some(506));
 }
 
-/// Others are counted as they come, with their properties, over all channels.
+/// Small contents count as they arrive, with their properties, over all channels.
 #[test]
 fn incomplete_contents_are_bounded_over_all_channels() {
     let (mut machine, mut outbox) = machine();
@@ -174,7 +174,8 @@ fn incomplete_contents_are_bounded_over_all_channels() {
     assert_eq!((number, close_code(&machine)), (48, Some(506)));
 }
 
-/// A small content that outlasts a turn has an age, until it ends; the next one is not as old.
+/// A small content that is incomplete after a turn has an age, until it ends; the next one begins a
+/// new age.
 #[test]
 fn a_content_that_outlasts_turns_grows_old() {
     let (mut machine, mut outbox) = machine();
@@ -217,7 +218,7 @@ fn named(channel: u16) -> Frame {
     frame_of(channel, &Method::Publish(hot::Publish { routing_key, ..hot::Publish::default() }))
 }
 
-/// Half a content, or a frame that waits, does not keep the buffer alive that it was read with.
+/// An incomplete content, or a queued frame, does not keep its read buffer in memory.
 #[test]
 fn what_is_kept_over_a_turn_is_detached() {
     let kept: [&[Frame]; 4] = [

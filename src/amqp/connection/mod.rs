@@ -1,4 +1,5 @@
-//! One client connection, as pure machines: frames and time in, frames and actions out.
+//! One client connection, as pure state machines: their input is frames and time, their output
+//! frames and actions.
 
 pub(crate) mod close;
 pub(crate) mod handshake;

@@ -1,23 +1,24 @@
-//! Whether a client takes what it is sent. Time comes in as milliseconds since the connection was
-//! opened; nothing here reads a clock.
+//! Checks whether a client reads what it is sent. Time is given as milliseconds since the
+//! connection was opened; nothing here reads a clock.
 
 /// How often progress is checked while something waits to be written.
 const CHECK_MS: u64 = 1_000;
 
-/// How long a client may take nothing while the node's memory for deliveries is used up.
+/// How long a client may read nothing while the node's memory for deliveries is used up.
 const PRESSED_MS: u64 = 5_000;
 
 /// The progress of what is written to one client.
 #[derive(Debug)]
 pub(crate) struct Progress {
     timeout_ms: u64,
-    /// Bytes written, when that was last seen to have changed or nothing waited.
+    /// Number of bytes written, and the time at which it last changed or nothing waited.
     seen: Option<(u64, u64)>,
     check_at_ms: u64,
 }
 
 impl Progress {
-    /// With a heartbeat, its client may be silent for twice as long; otherwise for `timeout_ms`.
+    /// With a heartbeat, the client may read nothing for twice the interval; otherwise for
+    /// `timeout_ms`.
     pub(crate) fn new(heartbeat_s: u16, timeout_ms: u64) -> Self {
         let timeout_ms = match heartbeat_s {
             0 => timeout_ms,
@@ -39,7 +40,7 @@ impl Progress {
         Some(self.check_at_ms)
     }
 
-    /// A check. True if the client has taken nothing for too long: less time is given while `pressed`.
+    /// True if the client has read nothing for too long. The limit is shorter while `pressed`.
     pub(crate) fn is_lost(&mut self, now_ms: u64, written: u64, pressed: bool) -> bool {
         let Some((seen, since_ms)) = self.seen else { return false };
         if now_ms < self.check_at_ms {
@@ -59,7 +60,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// The first second in which a client is lost that took `written(s)` bytes by then.
+    /// The first second at which a client is lost that has read `written(s)` bytes by then.
     fn lost_at(mut progress: Progress, written: impl Fn(u64) -> u64, pressed: bool) -> Option<u64> {
         (0..300).find(|second| {
             let (now_ms, written) = (second * 1000, written(*second));

@@ -1,9 +1,9 @@
-//! What is kept of the properties that a client gives itself, for as long as it is connected
-//! (CONN-09): what lists show and people look for, and some of the rest.
+//! The client properties that are stored while the client is connected (CONN-09): those that lists
+//! show, and a bounded part of the others.
 
 use quorate_types::{FieldTable, FieldValue, ShortString};
 
-/// Those kept before all others.
+/// Properties that are kept in preference to all others.
 const KNOWN: [&str; 7] = [
     "connection_name",
     "product",
@@ -13,11 +13,12 @@ const KNOWN: [&str; 7] = [
     "copyright",
     "capabilities",
 ];
-/// Values, and bytes in memory, of what is kept.
+/// Maximum of values and of bytes in memory.
 const VALUES_MAX: usize = 128;
 const BYTES_MAX: usize = 16 * 1024;
 
-/// The properties without what is too much, in their order, and without the frame they came in.
+/// The properties without those beyond the bounds, in their order; they do not keep their frame in
+/// memory.
 pub(crate) fn kept(given: &FieldTable) -> FieldTable {
     let known = |(name, _): &&(ShortString, FieldValue)| KNOWN.contains(&name.as_str());
     let first = given.0.iter().filter(known).chain(given.0.iter().filter(|field| !known(field)));
@@ -55,7 +56,7 @@ mod tests {
         assert_eq!(kept(&given), given);
     }
 
-    /// 128 KiB of a client's making are not held for as long as it is connected; its name is.
+    /// A client with 128 KiB of properties keeps only its name and a bounded part of the others.
     #[test]
     fn what_is_too_much_is_left_out_but_not_the_name() {
         let mut fields = vec![field("voids", FieldValue::Array(vec![FieldValue::Void; 100_000]))];

@@ -1,11 +1,11 @@
-//! What lists show of a connection's channels.
+//! Reports of a connection's channels for lists.
 
 use crate::connection::machine::Machine;
 use quorate_client::{ChannelId, ChannelReport};
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// What has changed since the last time, of the channels that are open.
+    /// Reports of the open channels that have changed since the last call.
     pub(crate) fn reports(&mut self) -> Vec<(ChannelId, ChannelReport)> {
         let now: BTreeMap<ChannelId, ChannelReport> = self
             .channels
@@ -19,7 +19,7 @@ impl Machine {
         reports
     }
 
-    /// True while an alarm keeps the socket from being read (ALM-03).
+    /// True while an alarm prevents reading the socket (ALM-03).
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }

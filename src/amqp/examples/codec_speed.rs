@@ -1,5 +1,5 @@
-//! How long the codec takes for what flows with every message, 1 KiB bodies:
-//! `cargo run --release -p quorate-amqp --example codec_speed`.
+//! Measures the codec for the methods of every message, with bodies of 1 KiB: `cargo run --release
+//! -p quorate-amqp --example codec_speed`.
 
 use bytes::{Bytes, BytesMut};
 use quorate_amqp::codec::{
@@ -12,7 +12,7 @@ use quorate_types::{Properties, ShortString};
 use std::{hint::black_box, time::Instant};
 
 const FRAME_MAX: u32 = 131_072;
-/// Messages in one buffer, as one large read brings them.
+/// Messages in one buffer, as one large read returns them.
 const BATCH: usize = 200;
 /// Batches in a run: short enough that some runs are not interrupted.
 const ROUNDS: usize = 5;
@@ -39,8 +39,8 @@ fn main() {
     report("ack, parsed", || parse_contents(&read, &mut input));
 }
 
-/// Runs a step that handles a batch, and prints the time for one of it. The best run: what else
-/// the machine does is not measured.
+/// Runs a step that handles a batch, and prints the time for one message. It prints the best run,
+/// so that other load on the machine is not measured.
 fn report<R>(what: &str, mut step: impl FnMut() -> R) {
     let best = (0..RUNS)
         .map(|_| {
@@ -104,9 +104,9 @@ fn encode_acks(out: &mut BytesMut) -> Bytes {
     out.split().freeze()
 }
 
-/// As the server takes them: names and properties parsed, bodies as slices.
+/// As a server parses them: names and properties decoded, bodies as slices.
 fn parse_publishes(read: &[u8], input: &mut BytesMut) -> usize {
-    // The copy stands for the read, and is part of the time.
+    // The copy represents the read, and is part of the time.
     input.extend_from_slice(read);
     let mut seen = 0;
     let mut publish = None;
@@ -134,7 +134,7 @@ fn parse_publishes(read: &[u8], input: &mut BytesMut) -> usize {
     seen
 }
 
-/// As a client takes them.
+/// As a client parses them.
 fn parse_contents(read: &[u8], input: &mut BytesMut) -> usize {
     input.extend_from_slice(read);
     let mut seen = 0;

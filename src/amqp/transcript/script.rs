@@ -17,7 +17,7 @@ use quorate_types::{
     Message, NodeId, ReplyCode, Sequence, SessionId, ShortString, StartNumber,
 };
 
-/// `name=value` and flags, behind words without a name.
+/// Words, and behind them settings `name=value` and flags.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     plain: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Words are separated by blanks; within quotes and braces blanks count.
+    /// Blanks separate words, except within quotes and braces.
     pub(crate) fn of(text: &str) -> Self {
         let mut words = Self::default();
         for word in split(text, ' ').into_iter().filter(|word| !word.is_empty()) {
@@ -112,7 +112,7 @@ pub(super) fn channel(id: ChannelId) -> String {
     format!("{}:{}", id.number, id.opened)
 }
 
-/// What a client sends: `CHANNEL what …`.
+/// Frames that a client sends: `CHANNEL what …`.
 pub(super) fn frames(line: &str) -> Vec<Frame> {
     let words = Words::of(line);
     let channel: u16 = words.plain(0).parse().unwrap();

@@ -3,7 +3,7 @@
 use quorate_broker::view::HistogramView;
 use std::fmt::Write;
 
-/// A page of metrics being written.
+/// A page of metrics that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     text: String,
@@ -16,7 +16,7 @@ impl Page {
         self.text
     }
 
-    /// A value that goes up and down.
+    /// A value that can rise and fall.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, "gauge", help);
         self.sample(name, &[], value);
@@ -40,7 +40,7 @@ impl Page {
         self.line(format_args!("{name}{labels} {value}"));
     }
 
-    /// Durations in microseconds, shown in seconds as Prometheus has them.
+    /// Durations in microseconds, written in seconds as is usual for Prometheus.
     pub(super) fn times(&mut self, name: &str, help: &str, view: &HistogramView) {
         self.histogram(name, help, view, seconds);
     }

@@ -1,5 +1,5 @@
-//! `/metrics`: rabbitmq_prometheus' names where it has the thing, so that dashboards go on
-//! working, and `quorate_` where it has not.
+//! `/metrics`: names of rabbitmq_prometheus if it has the metric, so that dashboards continue to
+//! work, otherwise names with `quorate_`.
 
 mod dead_letters;
 mod exposition;
@@ -103,7 +103,7 @@ fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
     }
 }
 
-/// What clients make the node hold.
+/// Memory that the node holds for clients.
 fn memory(page: &mut Page, view: &MetricsView) {
     let help = "Limit of the message bodies held for clients in bytes";
     page.gauge("quorate_memory_budget_bytes", help, view.memory_budget_bytes);
@@ -161,9 +161,9 @@ fn clients(page: &mut Page, view: &MetricsView) {
     }
 }
 
-/// Of messages, each node counts those of queues that it leads, so that the sum over the nodes
-/// is the cluster's. Queues are counted by every node alike, as RabbitMQ's are by their leaders'
-/// nodes alone: take the maximum.
+/// Each node counts the messages of the queues that it leads, so the sum over the nodes is the
+/// cluster's number. Every node counts all queues, while in RabbitMQ only the nodes of their
+/// leaders do: use the maximum.
 fn queues(page: &mut Page, view: &MetricsView) {
     let ready = view.messages_ready;
     let unacknowledged = view.messages_unacknowledged;

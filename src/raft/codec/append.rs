@@ -11,12 +11,12 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult
 use quorate_rpc::Payload;
 use quorate_storage::codec::log;
 
-/// An append as it is sent: its stream, and openraft's request.
+/// An append as it is sent: the number of its stream, and openraft's request.
 pub(crate) struct AppendRequest {
-    /// Numbers the leader's streams of appends. The appends of one are answered in order, and
-    /// none any more behind one that was refused.
+    /// Number of the leader's stream of appends. The appends of a stream are answered in order, and
+    /// none after a refused one.
     pub(crate) stream: u64,
-    /// The request, as openraft made it.
+    /// The request that openraft made.
     pub(crate) request: AppendEntriesRequest<TypeConfig>,
 }
 

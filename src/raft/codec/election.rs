@@ -98,7 +98,7 @@ pub(crate) fn decode_transfer_answer(bytes: &Bytes) -> Result<bool, DecodeError>
     Ok(accepted)
 }
 
-/// Where a node stands in a group: what decides whom an election would favour.
+/// The position of a node's log in a group, which decides elections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// Group whose log is described.
@@ -107,7 +107,7 @@ pub(crate) struct Position {
     pub(crate) vote: Vote,
     /// Its last log entry.
     pub(crate) last: Option<LogId>,
-    /// It may lead: its disk answers, and it is not about to stop.
+    /// The node may lead: its disk does not hang, and it is not about to stop.
     pub(crate) may_lead: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
 /// Decodes a question for positions.
 pub(crate) fn decode_groups(bytes: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
-    // The dead node's id is for logs and captures only.
+    // The dead node's id is only for logs and packet captures.
     let _dead = reader.u64()?;
     let count = reader.count(2)?;
     let groups = (0..count).map(|_| reader.u16().map(GroupId)).collect::<Result<_, _>>()?;

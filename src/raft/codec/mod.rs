@@ -1,5 +1,5 @@
-//! Every byte that this floor stores or sends. Each value begins with a format version. Entries
-//! are coded by the storage floor.
+//! The encodings of all values that this crate stores or sends. Each value begins with a format
+//! version. The storage crate encodes entries.
 
 mod append;
 mod election;

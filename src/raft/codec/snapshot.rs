@@ -1,4 +1,4 @@
-//! Snapshots on their way, and answers that are one index.
+//! Steps of sending a snapshot, and answers that are one index.
 
 use super::{
     DecodeError,
@@ -17,33 +17,33 @@ const END: u8 = 2;
 pub(crate) enum SnapshotStep {
     /// A snapshot begins.
     Begin {
-        /// Numbers the transfer.
+        /// Number of the transfer.
         transfer: u64,
         /// The leader's vote.
         vote: Vote,
-        /// Last entry applied to it.
+        /// Last entry that the snapshot contains.
         applied: LogId,
-        /// Bytes that are to come, about.
+        /// Approximate number of bytes to be sent.
         bytes: u64,
-        /// What the leader's checkpoint kept beside it.
+        /// The metadata that the leader's checkpoint stored with it.
         meta: Bytes,
     },
-    /// Its next bytes.
+    /// The next bytes of the snapshot.
     Chunk {
         /// Number of the transfer, chosen by its sender.
         transfer: u64,
-        /// Place of the chunk, from 0.
+        /// Index of the chunk, from 0.
         number: u64,
         /// The bytes of this chunk.
         bytes: Bytes,
     },
-    /// It is whole: install it.
+    /// All chunks were sent: the snapshot is to be installed.
     End {
         /// Number of the transfer, chosen by its sender.
         transfer: u64,
         /// The leader's vote.
         vote: Vote,
-        /// Chunks that were sent.
+        /// Number of chunks that were sent.
         chunks: u64,
     },
 }
@@ -108,14 +108,14 @@ pub(crate) fn decode_snapshot_step(bytes: &Bytes) -> Result<SnapshotStep, Decode
     }
 }
 
-/// Encodes a log index, the answer to a question for a read index.
+/// Encodes a log index, the answer to a request for a read index.
 pub(crate) fn encode_log_index(index: LogIndex) -> Bytes {
     let mut out = begin(8);
     out.put_u64(index.0);
     out.freeze()
 }
 
-/// Decodes the answer to a question for a read index.
+/// Decodes the answer to a request for a read index.
 pub(crate) fn decode_log_index(bytes: &Bytes) -> Result<LogIndex, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
     let index = LogIndex(reader.u64()?);

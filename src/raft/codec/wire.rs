@@ -1,4 +1,4 @@
-//! The parts that the encodings are made of: big-endian numbers behind a format version.
+//! Primitives of the encodings: big-endian numbers after a format version.
 
 use super::DecodeError;
 use crate::type_config::{LogId, Vote, log_id_of, vote};
@@ -34,7 +34,7 @@ pub(crate) fn put_option_log_id(out: &mut BytesMut, id: Option<&LogId>) {
     }
 }
 
-/// Reads what was put. What it gives as bytes are slices of the input.
+/// Decodes the primitives. Byte strings are slices of the input.
 pub(crate) struct Reader(Bytes);
 
 impl Reader {
@@ -70,8 +70,8 @@ impl Reader {
         }
     }
 
-    /// A count of things of at least `least` bytes each, checked against what is there, so that
-    /// a wrong one reserves no memory.
+    /// A count of items of at least `least` bytes each, checked against the bytes present, so that
+    /// a wrong count does not reserve memory.
     pub(crate) fn count(&mut self, least: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;
         if count > self.0.len() / least.max(1) {

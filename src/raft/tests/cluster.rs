@@ -104,7 +104,7 @@ async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_
     cluster.equal(GROUP).await;
     assert_eq!(cluster.node(dead).ready(queue), Some(5));
     assert_eq!(cluster.node(dead).ready(other), Some(38));
-    // The leadership goes back to where it belongs.
+    // The leadership moves back to the preferred node.
     cluster.balanced().await;
     cluster.stop().await;
 }
@@ -179,7 +179,7 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
     for group in (0..=3).map(GroupId) {
         let leader = cluster.leader_of(group).await;
         assert_ne!(leader.id, to);
-        // It takes none back.
+        // The node takes no leadership back.
         let refused = leader.transfer(group, to).await;
         assert_eq!(refused, Err(TransferError::Declined));
     }
@@ -201,7 +201,7 @@ async fn nodes_that_all_leave_do_not_wait_for_each_other() {
     for id in &ids {
         cluster.kill(*id).await;
     }
-    // Their successors stay, and are asked.
+    // New processes of the nodes stay, and are asked.
     for id in &ids {
         cluster.restart(*id).await;
     }
@@ -223,7 +223,7 @@ async fn without_a_majority_proposals_are_lost_and_reported() {
     let node = cluster.node(leader);
     let barrier = node.group(GROUP).linearizable(Duration::from_millis(600)).await;
     assert!(barrier.is_err(), "no majority confirmed it");
-    // Once its lease has run out the leader refuses.
+    // After its lease has run out the leader refuses.
     let mut number = 2;
     until("a proposal is lost", || {
         let _ = node.group(GROUP).propose(enqueue(queue, from, number, 1, 10));
@@ -269,9 +269,9 @@ async fn a_cluster_that_was_stopped_has_its_state_again() {
     cluster.stop().await;
 }
 
-/// openraft's issue 2116: under load a purge or an install must not overtake what is still to be
-/// applied. Any fatal error of a group aborts the process. `cargo test -- --ignored`, for as many
-/// seconds as `QUORATE_SOAK_S` says.
+/// openraft's issue 2116: under load a purge or an install must not overtake entries that are still
+/// to be applied. Any fatal error of a group aborts the process. `cargo test -- --ignored`, for the
+/// number of seconds in `QUORATE_SOAK_S`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a soak of a minute"]
 async fn purges_and_installs_under_load_never_stop_a_group() {

@@ -29,7 +29,7 @@ enum Event {
     Notice(Origin, u32, GroupId, Bytes),
 }
 
-/// Answers requests of service 1 with their payload, refuses service 2, keeps those of others.
+/// Answers requests of service 1 with their payload, refuses service 2, and keeps those of others.
 struct Echo {
     events: mpsc::UnboundedSender<Event>,
     kept: Mutex<Vec<Responder>>,
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// As a process that dies: the port closes, and all connections with it.
+    /// Behaves like a process that dies: its port and all its connections close.
     async fn die(self) {
         self.links.stop();
         let _ = self.stop.send(());
@@ -172,7 +172,7 @@ async fn calls_are_answered_refused_and_time_out() {
     let refused = CallError::Refused { node: two, reason: Bytes::from_static(b"no") };
     assert_eq!(call(2, DEADLINE).await, Err(refused));
     assert_eq!(call(3, Duration::from_millis(20)).await, Err(CallError::Timeout(two)));
-    // The answer that nobody waits for any more harms nothing; a responder dropped refuses.
+    // A late answer without a caller has no effect; a dropped responder refuses.
     b.echo.kept.lock().unwrap().clear();
     let pending = a.links.request(two, Lane::Bulk, 3, GroupId(3), Bytes::new()).await.unwrap();
     let kept = async {
@@ -234,7 +234,7 @@ async fn a_dead_process_is_known_by_its_refusing_port_and_its_successor_by_its_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_replaced_before_anyone_dialed_is_known_dead() {
     let (mut a, b, at_one, at_two) = pair().await;
-    // The port does not refuse in between: the successor listens before the process has gone.
+    // The port does not refuse in between: the successor listens before the process has ended.
     drop(b.stop);
     b.links.stop();
     b.serving.abort();
@@ -273,12 +273,12 @@ async fn strangers_are_refused() {
         let mut a = Node::start(&spec(1), one, &[(2, at_two)]);
         let other = if stranger.node == 1 { 2 } else { 1 };
         let b = Node::start(&stranger, two, &[(other, at_one)]);
-        // Only what is said for good, and by a majority, ends a process.
+        // Only a permanent rejection, by a majority, ends a process.
         if let Some(reason) = reason {
             let told = timeout(DEADLINE, b.links.rejected()).await.unwrap();
             assert_eq!(told.reason, reason);
         }
-        // Each tries again and again meanwhile.
+        // Both retry all the time meanwhile.
         let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
         assert!(waited.is_err(), "node {} was let in: {waited:?}", stranger.node);
         assert!(b.links.all_connected().is_empty());

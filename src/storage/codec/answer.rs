@@ -1,4 +1,4 @@
-//! Answers to a session's batches, on their way from the leader to the session's node (SES 4).
+//! Answers to a session's batches, as the leader sends them to the session's node (SES 4).
 
 use super::{
     DecodeError,
@@ -64,7 +64,7 @@ pub fn encode_answer(answer: &Answer) -> Bytes {
 /// Decodes an answer.
 ///
 /// # Errors
-/// Bytes that are no answer.
+/// The bytes are not an answer.
 pub fn decode_answer(bytes: &[u8]) -> Result<Answer, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

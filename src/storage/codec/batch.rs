@@ -1,5 +1,5 @@
-//! Batches on their way from a node's proposer to the group's leader, and how the leader joins
-//! them into one entry.
+//! Batches as a node's proposer sends them to the group's leader, and how the leader merges them
+//! into one entry.
 
 use super::{
     DecodeError,
@@ -17,12 +17,12 @@ use std::collections::HashMap;
 
 const VERSION: u8 = 1;
 
-/// Who sends a batch.
+/// The sender of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A node's proposer, in its session.
     Session(SessionId),
-    /// A home with dead letters, in its stream (LET 1).
+    /// A home that sends dead letters, in its stream (LET 1).
     Letters(LetterHome),
 }
 
@@ -30,11 +30,11 @@ pub enum Sender {
 /// batch; its enqueues cover each run exactly once, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedBatch {
-    /// Who sends it.
+    /// The sender of the batch.
     pub sender: Sender,
     /// Number of the first command (SES 2).
     pub first: Sequence,
-    /// Lowest number whose answer the sender has not yet had (SES 3).
+    /// Lowest number whose answer the sender has not received (SES 3).
     pub mark: Sequence,
     /// Runs, at most one for each (queue, level).
     pub runs: Vec<ProposedRun>,
@@ -51,7 +51,7 @@ pub struct ProposedRun {
     pub level: Level,
     /// Head of each message, in order.
     pub heads: Vec<MessageHead>,
-    /// As many messages, encoded ([`super::message`]).
+    /// The encoded messages, one for each head ([`super::message`]).
     pub messages: Vec<Bytes>,
 }
 
@@ -98,7 +98,7 @@ fn put_run(run: &ProposedRun, out: &mut BytesMut) {
 /// Decodes a batch; its messages are slices of `bytes`.
 ///
 /// # Errors
-/// Bytes that are no batch, enqueues that do not cover the runs.
+/// The bytes are not a batch, or its enqueues do not cover the runs.
 pub fn decode_batch(bytes: &Bytes) -> Result<ProposedBatch, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
@@ -132,7 +132,7 @@ pub fn decode_batch(bytes: &Bytes) -> Result<ProposedBatch, DecodeError> {
     Ok(batch)
 }
 
-/// The session whose holders are written without it.
+/// The session whose holders are encoded without the session.
 fn own(sender: Sender) -> SessionId {
     match sender {
         Sender::Session(session) => session,
@@ -140,7 +140,7 @@ fn own(sender: Sender) -> SessionId {
     }
 }
 
-/// The enqueues must cover each run once, in order, since apply takes it for granted.
+/// Checks that the enqueues cover each run once, in order, since apply relies on it.
 fn check(batch: &ProposedBatch) -> Result<(), DecodeError> {
     let mut covered = vec![0u32; batch.runs.len()];
     for command in &batch.commands {
@@ -162,7 +162,7 @@ fn check(batch: &ProposedBatch) -> Result<(), DecodeError> {
     if whole && distinct { Ok(()) } else { Err(DecodeError::Invalid("runs of a batch")) }
 }
 
-/// The run, first position and count of a command that brings messages.
+/// The run, first position and count of a command that enqueues messages.
 pub(crate) fn part_of(command: &Command) -> Option<(u32, u32, u32)> {
     if let Command::Enqueue { run, first, count } = command {
         Some((*run, *first, *count))
@@ -173,7 +173,7 @@ pub(crate) fn part_of(command: &Command) -> Option<(u32, u32, u32)> {
     }
 }
 
-/// Joins batches into one entry, in their order: runs of the same queue and level become one, and
+/// Merges batches into one entry, in their order: runs of the same queue and level become one, and
 /// the enqueues are renumbered, so that they again cover each run once and in order.
 #[must_use]
 pub fn merge(batches: Vec<ProposedBatch>, stamp: Stamp) -> (Entry, Vec<RunBodies>) {
@@ -181,7 +181,7 @@ pub fn merge(batches: Vec<ProposedBatch>, stamp: Stamp) -> (Entry, Vec<RunBodies
     let mut bodies: Vec<RunBodies> = Vec::new();
     let mut places: HashMap<(QueueId, Level), usize> = HashMap::new();
     for mut batch in batches {
-        // For each run of the batch: its run in the entry, and how far its positions move.
+        // For each run of the batch: its run in the entry, and the offset of its positions.
         let mut moved = Vec::with_capacity(batch.runs.len());
         for run in batch.runs {
             let place = *places.entry((run.queue, run.level)).or_insert(entry.runs.len());
@@ -211,7 +211,7 @@ pub fn merge(batches: Vec<ProposedBatch>, stamp: Stamp) -> (Entry, Vec<RunBodies
     (entry, bodies)
 }
 
-/// Appends a run to the one at `place`; returns the position that its first message gets.
+/// Appends a run to the one at `place`; returns the new position of its first message.
 fn join(run: ProposedRun, place: usize, runs: &mut [Run], bodies: &mut [RunBodies]) -> u32 {
     let (Some(heads), Some(bodies)) = (runs.get_mut(place), bodies.get_mut(place)) else {
         return 0;

@@ -55,7 +55,7 @@ pub fn encode_entry(entry: &CatalogEntry) -> Bytes {
 /// Decodes an entry.
 ///
 /// # Errors
-/// Bytes that are no entry.
+/// The bytes are not an entry.
 pub fn decode_entry(bytes: &[u8]) -> Result<CatalogEntry, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
@@ -65,7 +65,7 @@ pub fn decode_entry(bytes: &[u8]) -> Result<CatalogEntry, DecodeError> {
     Ok(CatalogEntry { stamp, commands })
 }
 
-/// Encodes one command, for the way from a node to the catalog's leader.
+/// Encodes one command, which a node sends to the catalog's leader.
 #[must_use]
 pub fn encode_command(command: &CatalogCommand) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
@@ -77,7 +77,7 @@ pub fn encode_command(command: &CatalogCommand) -> Bytes {
 /// Decodes one command.
 ///
 /// # Errors
-/// Bytes that are no command.
+/// The bytes are not a command.
 pub fn decode_command(bytes: &[u8]) -> Result<CatalogCommand, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
@@ -86,16 +86,16 @@ pub fn decode_command(bytes: &[u8]) -> Result<CatalogCommand, DecodeError> {
     Ok(command)
 }
 
-/// Whether a command can be read again once it is written, as the same. What cannot must not be
-/// proposed: every replica would fail at it, after a restart too.
+/// True if the encoded command can be decoded to an equal one. Other commands must not be proposed:
+/// every replica would fail at them, also after a restart.
 #[must_use]
 pub fn can_be_read_again(command: &CatalogCommand) -> bool {
     let bytes = encode_command(command);
-    // Bytes are compared, since a table may hold a number that does not equal itself.
+    // Bytes are compared, since a table may contain a number that does not equal itself (NaN).
     decode_command(&bytes).is_ok_and(|decoded| encode_command(&decoded) == bytes)
 }
 
-/// A tag and one value.
+/// Encodes a tag and one value.
 fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut BytesMut) {
     out.put_u8(tag);
     put(value, out);

@@ -1,4 +1,5 @@
-//! Virtual hosts, users, permissions and limits in the catalog's commands, records and replies.
+//! Encoding of virtual hosts, users, permissions and limits in the catalog's commands, records and
+//! replies.
 
 use super::{
     DecodeError,

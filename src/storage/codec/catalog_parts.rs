@@ -1,4 +1,4 @@
-//! What the catalog's commands and records have in common.
+//! Encodings that the catalog's commands and records share.
 
 use super::{
     DecodeError,
@@ -124,7 +124,8 @@ fn connection(cursor: &mut Cursor<'_>) -> Result<ConnectionId, DecodeError> {
     Ok(ConnectionId { session: cursor.session()?, number: cursor.int()? })
 }
 
-/// A field table in its wire form, behind its length. The types floor's decoder bounds its depth.
+/// A field table in its wire format, after its length. The decoder in `quorate-types` bounds its
+/// depth.
 fn put_table(table: &FieldTable, out: &mut BytesMut) {
     let mut content = BytesMut::new();
     table.encode_content(&mut content);
@@ -132,7 +133,7 @@ fn put_table(table: &FieldTable, out: &mut BytesMut) {
 }
 
 fn table(cursor: &mut Cursor<'_>) -> Result<FieldTable, DecodeError> {
-    // A copy, so that the table does not keep a whole frame alive.
+    // A copy, so that the table does not keep a whole frame in memory.
     let content = Bytes::copy_from_slice(cursor.bytes()?);
     FieldTable::decode_content(content).map_err(|_| DecodeError::Invalid("field table"))
 }

@@ -92,7 +92,7 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
 /// Decodes a record's key.
 ///
 /// # Errors
-/// Bytes that are no key.
+/// The bytes are not a key.
 pub fn decode_key(bytes: &[u8]) -> Result<CatalogKey, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let key = match cursor.u8()? {
@@ -168,7 +168,7 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
 /// Decodes a record.
 ///
 /// # Errors
-/// Bytes that are no record.
+/// The bytes are not a record.
 pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

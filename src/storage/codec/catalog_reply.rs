@@ -1,4 +1,4 @@
-//! Replies to catalog commands, on their way from the catalog's leader to the node that proposed.
+//! Replies to catalog commands, as the catalog's leader sends them to the node that proposed.
 
 use super::{
     DecodeError,
@@ -52,7 +52,7 @@ pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
 /// Decodes replies.
 ///
 /// # Errors
-/// Bytes that are no replies.
+/// The bytes are not replies.
 pub fn decode_replies(bytes: &[u8]) -> Result<Vec<CatalogReply>, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

@@ -1,9 +1,9 @@
-//! Frames as chains of buffers: what is small is copied together, what is large is shared.
+//! Frames as chains of buffers: small parts are copied together, large ones are shared.
 
 use bytes::{Bytes, BytesMut};
 
-/// From this size on a buffer is shared instead of copied: a slice of its own costs a reference
-/// count and a write to the socket, about what copying this much does.
+/// From this size on a buffer is shared instead of copied: a separate slice costs a reference count
+/// and a write to the socket, about as much as copying this many bytes.
 const SHARE_BYTES_MIN: usize = 4096;
 
 /// A frame under construction.
@@ -14,7 +14,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The buffer that small things are appended to.
+    /// The buffer for small parts.
     pub(crate) fn small(&mut self) -> &mut BytesMut {
         &mut self.open
     }
@@ -31,7 +31,7 @@ impl Chain {
         self.parts.push(bytes.clone());
     }
 
-    /// The frame, as the pieces it was made of.
+    /// The frame, as a list of its buffers.
     pub(crate) fn finish(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {
             self.parts.push(self.open.freeze());

@@ -43,7 +43,7 @@ const DEAD_LETTERED: u8 = 32;
 const RETRY: u8 = 33;
 const EXPIRE_HEAD: u8 = 22;
 
-/// Appends a command of a batch of session `own`, whose holders are written without it.
+/// Appends a command of a batch of session `own`, whose holders are encoded without the session.
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
     match command {
         Command::Enqueue { run, first, count } => put_enqueue([*run, *first, *count], out),
@@ -121,9 +121,9 @@ fn put_letter_command(command: &Command, out: &mut BytesMut) {
     }
 }
 
-/// Reads the commands of a batch of session `own`.
+/// Decodes the commands of a batch of session `own`.
 ///
-/// A command is as large as its largest variant, so the hot ones are made where they stay.
+/// A command is as large as its largest variant, so frequent ones are constructed in place.
 pub(crate) fn commands(
     cursor: &mut Cursor<'_>,
     own: SessionId,
@@ -286,7 +286,7 @@ fn held(cursor: &mut Cursor<'_>, own: SessionId) -> Result<(Holder, Numbers), De
     Ok((holder, numbers(cursor)?))
 }
 
-/// Each range as its distance from the end of the one before, and its length.
+/// Encodes each range as its distance from the end of the previous one, and its length.
 fn put_numbers(numbers: &Numbers, out: &mut BytesMut) {
     put_len(out, numbers.len());
     let mut end = 0u64;

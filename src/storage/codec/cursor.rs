@@ -1,5 +1,5 @@
-//! Primitives: variable-length integers (LEB128), lengths, ids; written into a buffer, read by a
-//! cursor that never panics and never allocates more than the bytes that are there warrant.
+//! Primitives: variable-length integers (LEB128), lengths, ids; written into a buffer, and read by
+//! a cursor that never panics and never allocates more than is proportional to the bytes present.
 
 use super::DecodeError;
 use bytes::{BufMut, BytesMut};
@@ -7,8 +7,8 @@ use quorate_types::{
     ConsumerId, GroupId, Home, NodeId, QueueId, SessionId, ShortString, StartNumber,
 };
 
-/// Elements that a vector is made for before the first is read; more grow it one by one, so that
-/// a count that lies costs nothing.
+/// Capacity of a vector before its first element is read; it grows with more elements, so that a
+/// wrong count does not reserve memory.
 pub(crate) const CAPACITY_MAX: usize = 4096;
 
 /// Appends an integer in seven-bit groups, lowest first.
@@ -23,8 +23,8 @@ pub(crate) fn put_int(out: &mut BytesMut, value: u64) {
     short.put(out);
 }
 
-/// A few bytes gathered on the stack and appended at once: appending to a buffer costs a call
-/// each time, which for the hot commands is most of what they cost.
+/// A few bytes collected on the stack and appended at once: each append to a buffer is a function
+/// call, which is most of the cost of the frequent commands.
 #[derive(Default)]
 pub(crate) struct Short {
     bytes: [u8; Short::CAPACITY],
@@ -64,7 +64,7 @@ pub(crate) fn put_len(out: &mut BytesMut, len: usize) {
     put_int(out, len as u64);
 }
 
-/// Appends a signed integer, small ones of either sign short (zigzag).
+/// Appends a signed integer; small ones of either sign are short (zigzag).
 pub(crate) fn put_signed(out: &mut BytesMut, value: i64) {
     put_int(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
@@ -84,7 +84,7 @@ pub(crate) fn put_short(out: &mut BytesMut, text: &ShortString) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends 0 for `None`, else the value plus one; the highest value takes a form of its own.
+/// Appends 0 for `None`, else the value plus one; the highest value has a special form.
 pub(crate) fn put_option(out: &mut BytesMut, value: Option<u64>) {
     match value {
         None => put_int(out, 0),
@@ -214,7 +214,7 @@ impl<'a> Cursor<'a> {
         self.option()?.map(narrow).transpose()
     }
 
-    /// A length of bytes that are there.
+    /// A length, checked against the bytes present.
     pub(crate) fn len(&mut self) -> Result<usize, DecodeError> {
         let len = usize::try_from(self.int()?).map_err(|_| DecodeError::Truncated)?;
         if len > self.remaining() { Err(DecodeError::Truncated) } else { Ok(len) }
@@ -225,7 +225,7 @@ impl<'a> Cursor<'a> {
         self.take(len)
     }
 
-    /// A text, copied out, so that it does not keep a frame alive.
+    /// A text, copied, so that it does not keep a frame in memory.
     pub(crate) fn short(&mut self) -> Result<ShortString, DecodeError> {
         let len = usize::from(self.u8()?);
         let bytes = self.take(len)?;
@@ -266,7 +266,7 @@ impl<'a> Cursor<'a> {
         Ok(list)
     }
 
-    /// Checks the format version that a value begins with.
+    /// Checks the format version at the beginning of a value.
     pub(crate) fn version(&mut self, known: u8) -> Result<(), DecodeError> {
         match self.u8()? {
             version if version == known => Ok(()),
@@ -274,7 +274,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Nothing may be left over.
+    /// Checks that no bytes are left.
     pub(crate) fn end(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::LeftOver) }
     }

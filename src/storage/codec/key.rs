@@ -16,7 +16,7 @@ pub(crate) const QUEUE_KEY_BYTES: usize = 19;
 /// Bytes of a run's key.
 pub(crate) const RUN_KEY_BYTES: usize = 2 + QUEUE_KEY_BYTES + 1 + 8;
 
-/// Names a run within its group.
+/// Identifies a run within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunKey {
     pub(crate) queue: QueueId,
@@ -24,7 +24,7 @@ pub(crate) struct RunKey {
     pub(crate) index: LogIndex,
 }
 
-/// What is kept in column family `raft`.
+/// The kinds of records in column family `raft`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RaftRecord {
@@ -90,7 +90,7 @@ pub(crate) fn run_key(group: GroupId, run: RunKey) -> BytesMut {
     key
 }
 
-/// The run that a key of that group names.
+/// The run of a key of that group.
 pub(crate) fn decode_run_key(group: GroupId, key: &[u8]) -> Result<RunKey, DecodeError> {
     let rest = key.strip_prefix(&group.0.to_be_bytes()).ok_or(DecodeError::Invalid("group"))?;
     let mut cursor = Cursor::new(rest);
@@ -101,7 +101,7 @@ pub(crate) fn decode_run_key(group: GroupId, key: &[u8]) -> Result<RunKey, Decod
     Ok(RunKey { queue, level, index })
 }
 
-/// Key of the checkpoint's own record: applied entry and what the raft floor adds.
+/// Key of the checkpoint's own record: the applied entry, and the data of the raft crate.
 pub(crate) fn checkpoint_key(group: GroupId) -> [u8; 3] {
     let [high, low] = group.0.to_be_bytes();
     [high, low, 0]
@@ -121,7 +121,7 @@ pub(crate) fn group_start(group: GroupId) -> Vec<u8> {
     group.0.to_be_bytes().to_vec()
 }
 
-/// First key behind a group: no key has as many bytes of ones.
+/// First key after a group: no key has as many bytes of ones.
 pub(crate) fn group_end(group: GroupId) -> Vec<u8> {
     match group.0.checked_add(1) {
         Some(next) => next.to_be_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! Dead letters: their commands, their records, their answers (LET).
+//! Encoding of dead letters: their commands, records and answers (LET).
 
 use super::{
     DecodeError,
@@ -74,7 +74,7 @@ pub(crate) fn via(cursor: &mut Cursor<'_>) -> Result<Via, DecodeError> {
     Ok(Via { exchange, routing_key })
 }
 
-/// What follows the tag of `Routed`.
+/// Encodes `Routed` without its tag.
 pub(crate) fn put_routed(
     queue: QueueId,
     at: CatalogIndex,
@@ -121,7 +121,7 @@ pub(crate) fn routed(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
     })
 }
 
-/// What follows the tag of `DeadLettered`.
+/// Encodes `DeadLettered` without its tag.
 pub(crate) fn put_dead_lettered(
     stream: LetterHome,
     (first, last): (Sequence, Sequence),
@@ -143,7 +143,7 @@ pub(crate) fn dead_lettered(cursor: &mut Cursor<'_>) -> Result<Command, DecodeEr
     })
 }
 
-/// The part of a group's record that its letters share.
+/// Encodes the part of a group's record that its letters share.
 pub(crate) fn put_letters_record(record: &LettersRecord, out: &mut BytesMut) {
     put_int(out, record.routings);
     put_len(out, record.streams.len());
@@ -170,7 +170,7 @@ pub(crate) fn letters_record(cursor: &mut Cursor<'_>) -> Result<LettersRecord, D
     Ok(LettersRecord { routings, streams, attempts })
 }
 
-/// A page of a queue's letters.
+/// Encodes a page of a queue's letters.
 pub(crate) fn put_letters(letters: &BTreeMap<LetterNumber, Letter>, out: &mut BytesMut) {
     put_len(out, letters.len());
     for (number, letter) in letters {

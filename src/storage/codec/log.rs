@@ -52,7 +52,7 @@ pub(crate) fn record(index: LogIndex, bytes: &[u8]) -> Result<LogEntry, DecodeEr
     Ok(LogEntry { id, payload })
 }
 
-/// Reads only the identity of a `log` record.
+/// Decodes only the identity of a `log` record.
 pub(crate) fn record_id(index: LogIndex, bytes: &[u8]) -> Result<EntryId, DecodeError> {
     id_of(index, &mut Cursor::new(bytes))
 }
@@ -62,7 +62,7 @@ fn id_of(index: LogIndex, cursor: &mut Cursor<'_>) -> Result<EntryId, DecodeErro
     Ok(EntryId { term: Term(cursor.int()?), leader: NodeId(cursor.u16()?), index })
 }
 
-/// Encodes an entry's identity as a value of its own.
+/// Encodes an entry's identity as a separate value.
 pub(crate) fn encode_id(id: EntryId) -> Bytes {
     let mut out = BytesMut::with_capacity(24);
     out.put_u8(VERSION);
@@ -119,7 +119,7 @@ fn put_commands(commands: &CommandEntry, chain: &mut Chain) {
     for run in &commands.bodies {
         put_len(out, run.messages.len());
         for message in &run.messages {
-            // 0 is an absent message (STO 2).
+            // 0 means an absent message (STO 2).
             put_len(out, message.as_ref().map_or(0, |message| message.len() + 1));
         }
     }
@@ -132,7 +132,7 @@ fn put_commands(commands: &CommandEntry, chain: &mut Chain) {
 /// Decodes an entry; commands and messages are slices of `bytes`.
 ///
 /// # Errors
-/// Bytes that are no entry.
+/// The bytes are not an entry.
 pub fn decode_wire(bytes: &Bytes) -> Result<LogEntry, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

@@ -1,7 +1,7 @@
-//! Messages as they are stored and sent: decoded without a copy, the body last.
+//! Messages as they are stored and sent: decoded without a copy, with the body last.
 //!
 //! Layout: version, exchange, routing key, further keys, properties, annotations, body. Since the
-//! body goes to the end, nothing in front of it depends on its length.
+//! body extends to the end, nothing before it depends on its length.
 
 use super::{
     DecodeError,
@@ -12,8 +12,8 @@ use quorate_types::{FieldTable, Message, ShortString};
 
 const VERSION: u8 = 1;
 
-/// Appends the encoded message to `out`; returns its bytes. Many are encoded into one buffer and
-/// then split off it, so that they share one allocation.
+/// Appends the encoded message to `out`; returns its bytes. Many messages are encoded into one
+/// buffer and then split off, so that they share one allocation.
 pub fn encode_into(message: &Message, out: &mut BytesMut) -> usize {
     let start = out.len();
     out.reserve(message.body.len() + message.properties.len() + 64);
@@ -51,7 +51,7 @@ pub fn encode(message: &Message) -> Bytes {
 /// Decodes a message; its parts are slices of `bytes`.
 ///
 /// # Errors
-/// Bytes that are no message.
+/// The bytes are not a message.
 pub fn decode(bytes: &Bytes) -> Result<Message, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

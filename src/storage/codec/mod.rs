@@ -1,4 +1,4 @@
-//! Every byte on disk and in log entries. Each value begins with a format version.
+//! The encodings of everything on disk and in log entries. Each value begins with a format version.
 
 pub mod answer;
 pub mod batch;
@@ -25,16 +25,16 @@ pub(crate) mod run;
 /// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("truncated")]
     Truncated,
     /// A format version that this build does not know.
     #[error("unknown format version {0}")]
     Version(u8),
-    /// A value that nothing has.
+    /// A value that is not defined.
     #[error("invalid {0}")]
     Invalid(&'static str),
-    /// Bytes are left over.
+    /// Bytes are left after the value.
     #[error("trailing bytes")]
     LeftOver,
 }

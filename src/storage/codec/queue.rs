@@ -1,4 +1,4 @@
-//! Entries of queue groups. The runs' heads come first, so that storage reads them without the
+//! Entries of queue groups. The runs' heads come first, so that storage can decode them without the
 //! commands (STO 2).
 
 use super::{
@@ -38,7 +38,7 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
 /// Decodes an entry.
 ///
 /// # Errors
-/// Bytes that are no entry.
+/// The bytes are not an entry.
 pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let (stamp, runs) = heads(&mut cursor)?;
@@ -47,7 +47,7 @@ pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
     Ok(Entry { stamp, runs, batches })
 }
 
-/// Reads only the stamp and the runs' heads of an encoded entry.
+/// Decodes only the stamp and the runs' heads of an encoded entry.
 pub(crate) fn decode_heads(bytes: &[u8]) -> Result<(Stamp, Vec<Run>), DecodeError> {
     heads(&mut Cursor::new(bytes))
 }
@@ -71,7 +71,7 @@ fn run(cursor: &mut Cursor<'_>) -> Result<Run, DecodeError> {
     Ok(Run { queue: cursor.queue()?, level: Level(cursor.u8()?), messages: cursor.list(head)? })
 }
 
-/// The size, doubled, plus one if an expiration follows.
+/// The size times two, plus one if an expiration follows.
 #[inline]
 pub(crate) fn put_head(head: MessageHead, out: &mut BytesMut) {
     let size = u64::from(head.body_bytes) << 1;
@@ -95,8 +95,8 @@ pub(crate) fn head(cursor: &mut Cursor<'_>) -> Result<MessageHead, DecodeError> 
     Ok(MessageHead { body_bytes, expiration_ms })
 }
 
-/// Session that stands for "none" while a leader's own batch is coded: every holder is then
-/// written in full.
+/// Session that means "none" in the encoding of a leader's own batch: every holder is then encoded
+/// in full.
 pub(crate) const NOBODY: SessionId = SessionId { node: NodeId(0), start: StartNumber(0) };
 
 fn put_batch(batch: &Batch, out: &mut BytesMut) {
@@ -141,7 +141,7 @@ fn batch(cursor: &mut Cursor<'_>) -> Result<Batch, DecodeError> {
     Ok(Batch { origin, commands: commands(cursor, own)? })
 }
 
-/// Commands of a batch of session `own`, whose holders are written without it.
+/// Commands of a batch of session `own`, whose holders are encoded without the session.
 pub(crate) fn put_commands(commands: &[Command], own: SessionId, out: &mut BytesMut) {
     put_len(out, commands.len());
     for command in commands {

@@ -1,5 +1,5 @@
-//! Queued messages, run-length coded: numbers and positions usually follow each other, so a consumer
-//! that holds 2,000 messages of one run costs its header and two bytes a message.
+//! Queued messages, run-length encoded: numbers and positions are mostly consecutive, so a consumer
+//! that holds 2,000 messages of one run takes its header and two bytes for each message.
 
 use super::{
     DecodeError,
@@ -10,7 +10,7 @@ use bytes::{BufMut, BytesMut};
 use quorate_queue::{Counts, MessageHead, QueuedMessage};
 use quorate_types::{Level, LogIndex, MessageId, Timestamp};
 
-/// Numbers and positions that grow by one, everything else but the heads the same.
+/// Messages with consecutive numbers and positions, which are equal except for their heads.
 struct Stretch<'a> {
     number: u64,
     first: &'a QueuedMessage,

@@ -91,7 +91,7 @@ pub fn encode_key(key: RecordKey) -> Bytes {
 /// Decodes a record's key.
 ///
 /// # Errors
-/// Bytes that are no key.
+/// The bytes are not a key.
 pub fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let key = match cursor.u8()? {
@@ -162,7 +162,8 @@ pub fn encode_record(record: &Record) -> Bytes {
         }
         Record::Requeued(requeued) => {
             out.put_u8(REQUEUED);
-            // A place in the queue is part of the message's identity, so it is not a key again.
+            // The position in the queue is part of the message's identity, so no separate key is
+            // encoded.
             put_queued_by_number((0..).zip(requeued.messages.values()), &mut out);
         }
     }
@@ -172,7 +173,7 @@ pub fn encode_record(record: &Record) -> Bytes {
 /// Decodes a record.
 ///
 /// # Errors
-/// Bytes that are no record.
+/// The bytes are not a record.
 pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

@@ -1,4 +1,4 @@
-//! Answers, which a session's record keeps (SES 3).
+//! Answers, which a session's record stores (SES 3).
 
 use super::{
     DecodeError,

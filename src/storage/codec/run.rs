@@ -1,4 +1,4 @@
-//! The two records of a run: its heads, and its bodies behind an offset table.
+//! The two records of a run: its heads, and its bodies after an offset table.
 
 use super::{
     DecodeError,
@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 /// Set in an offset whose message is absent (STO 2).
 const ABSENT: u32 = 1 << 31;
 
-/// Appends a run's heads; cut ones keep their place (STO 4).
+/// Appends a run's heads; cut ones keep their position (STO 4).
 pub(crate) fn put_heads(run: &RunHead, out: &mut BytesMut) {
     out.put_u8(VERSION);
     put_int(out, run.time.0);
@@ -49,7 +49,7 @@ pub(crate) fn put_bodies(run: &RunBodies, out: &mut BytesMut) {
     out.put_u32(run.messages.len() as u32);
     let mut end = 0u32;
     for message in &run.messages {
-        // A run is at most one entry, which is far below 2 GiB (the proposer bounds it).
+        // A run is part of one entry, which is far below 2 GiB (the proposer bounds it).
         end += message.as_ref().map_or(0, |message| message.len() as u32);
         out.put_u32(if message.is_some() { end } else { end | ABSENT });
     }
@@ -89,7 +89,7 @@ pub(crate) fn bodies(bytes: &[u8]) -> Result<RunBodies, DecodeError> {
     Ok(RunBodies { messages })
 }
 
-/// Count of messages, and what follows it: their offsets, whose presence is checked.
+/// Number of messages, and the bytes after it: their offsets, whose presence is checked.
 fn table(bytes: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;

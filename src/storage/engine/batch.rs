@@ -1,4 +1,4 @@
-//! A batch of writes, as the engine takes it.
+//! A batch of writes for an engine.
 
 use super::Family;
 use crate::simulated::Record;

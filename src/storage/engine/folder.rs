@@ -1,4 +1,4 @@
-//! The files of a received snapshot, on the disk or on a simulated one.
+//! The files of a received snapshot, on the real or a simulated disk.
 
 use crate::simulated::SimulatedFolder;
 use std::{
@@ -14,7 +14,7 @@ pub(crate) enum Folder {
     Simulated(SimulatedFolder),
 }
 
-/// A file that is written.
+/// A file that is being written.
 pub(crate) trait Output: Write + Send + Sync {
     /// Waits until its bytes are on the disk.
     fn sync(&mut self) -> io::Result<()>;
@@ -26,10 +26,10 @@ impl Output for File {
     }
 }
 
-/// A file that is read, and its length.
+/// A file that is being read, and its length.
 pub(crate) type Input = (Box<dyn Read>, u64);
 
-/// Distinguishes the folders of one process; a start removes those of earlier ones.
+/// Distinguishes the folders of one process; a start removes those of earlier processes.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Directory of received snapshots below the data directory.
@@ -71,7 +71,7 @@ impl Folder {
         }
     }
 
-    /// Makes a file, and the folder if need be.
+    /// Creates a file, and the folder if it does not exist.
     pub(crate) fn create(&self, name: &'static str) -> io::Result<Box<dyn Output>> {
         match self {
             Self::Disk(dir) => {
@@ -111,7 +111,7 @@ impl Folder {
         }
     }
 
-    /// Waits until the names of its files are on the disk, and its own.
+    /// Syncs the directory entries of its files, and its own.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
         match self {
             // The folder, the directory of snapshots, the data directory.
@@ -120,7 +120,7 @@ impl Folder {
         }
     }
 
-    /// Removes the folder and all that is in it.
+    /// Removes the folder with its contents.
     pub(crate) fn remove_all(&self) -> io::Result<()> {
         match self {
             Self::Disk(dir) => ignore_missing(fs::remove_dir_all(dir)),

@@ -1,9 +1,9 @@
-//! The one seam to what keeps the bytes: RocksDB in a node, a simulated disk in simulations
-//! (`simulated`). Everything above reads and writes through [`Engine`]. Nothing but the log writer,
-//! installs and the opening of a database writes.
+//! The one interface to the storage engine: RocksDB in a node, a simulated disk in simulations
+//! (`simulated`). Everything above reads and writes through [`Engine`]. Only the log writer,
+//! installs and the opening of a database write.
 //!
 //! It is an enum, not a trait, because iterators and pinned values borrow from the engine: a match
-//! costs nothing beside RocksDB's work, a boxed iterator would allocate at each read.
+//! costs nothing compared to RocksDB's work, while a boxed iterator would allocate at each read.
 
 mod batch;
 mod folder;
@@ -58,19 +58,19 @@ impl Family {
     }
 }
 
-/// What keeps a database's bytes.
+/// The storage engine of a database.
 pub(crate) enum Engine {
     Rocks(RocksEngine),
     Simulated(SimulatedEngine),
 }
 
 impl Engine {
-    /// True if the database has no threads of its own: somebody steps it.
+    /// True if the database has no threads: its owner steps it.
     pub(crate) fn is_stepped(&self) -> bool {
         matches!(self, Self::Simulated(_))
     }
 
-    /// True if the simulated process has been killed: it calls nobody back.
+    /// True if the simulated process was killed: it calls no callbacks.
     pub(crate) fn is_dead(&self) -> bool {
         match self {
             Self::Rocks(_) => false,
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Refuses a write of this many bytes if the disk does not have that much room.
+    /// Refuses a write of this many bytes if the disk does not have enough free space.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
         match self {
             Self::Rocks(engine) => engine.check_room(needed),
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Bytes that a range of keys has on disk, about.
+    /// Approximate bytes of a range of keys on disk.
     pub(crate) fn range_bytes(
         &self,
         family: Family,
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// An iterator up to before `end`; it stands nowhere yet.
+    /// An iterator up to before `end`; it must be positioned first.
     pub(crate) fn scan(&self, family: Family, end: &[u8]) -> Result<Scan<'_>, StorageError> {
         match self {
             Self::Rocks(engine) => Ok(Scan::Rocks(engine.scan(family, end)?)),
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// All that is there now, for reads that take long.
+    /// A consistent view of the present state, for long reads.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, StorageError> {
         match self {
             Self::Rocks(engine) => Ok(Snapshot::Rocks(engine, engine.snapshot())),
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// A batch to be filled, with room for this many bytes.
+    /// A batch to be filled, with capacity for this many bytes.
     pub(crate) fn batch(&self, capacity: usize) -> Result<OpenBatch<'_>, StorageError> {
         match self {
             Self::Rocks(engine) => engine.batch(capacity),
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Writes a batch and waits until it is on the disk.
+    /// Writes a batch and waits until it is on disk.
     pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<(), StorageError> {
         match (self, batch) {
             (Self::Rocks(engine), WriteBatch::Rocks(batch)) => engine.write_synced(batch),
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// How long a simulated sync takes; `None`: it takes its time.
+    /// Duration of a simulated sync; `None` for a real one, which is measured.
     pub(crate) fn sync_time(&self) -> Option<Duration> {
         match self {
             Self::Rocks(_) => None,
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// How a table that is to be ingested into that family is written.
+    /// Options for writing a table that is to be ingested into that family.
     pub(crate) fn table_options(&self, family: Family) -> TableOptions {
         match self {
             Self::Rocks(engine) => TableOptions::Rocks(engine.file_options(family)),
@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// Takes in a copy of a table; the table stays. Writes wait meanwhile, but only briefly if
+    /// Ingests a copy of a table; the table stays. Writes wait meanwhile, but only briefly if
     /// nothing in the family's memtable overlaps it.
     pub(crate) fn ingest(
         &self,
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Writes the family's memtable to a table, while writes go on.
+    /// Writes the family's memtable to a table, while writes continue.
     pub(crate) fn flush(&self, family: Family) -> Result<(), StorageError> {
         match self {
             Self::Rocks(engine) => engine.flush(family),
@@ -191,8 +191,8 @@ impl Engine {
         }
     }
 
-    /// Writes all memtables to tables: files of the write-ahead log stay as long as any family has
-    /// not flushed what is in them.
+    /// Writes all memtables to tables: a file of the write-ahead log stays until all families have
+    /// flushed its contents.
     pub(crate) fn flush_all(&self) -> Result<(), StorageError> {
         match self {
             Self::Rocks(engine) => engine.flush_all(),
@@ -200,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Gives the space of what was removed between two keys back to the disk.
+    /// Reclaims the disk space of removed records between two keys.
     pub(crate) fn compact(
         &self,
         family: Family,
@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Gives up compactions under way.
+    /// Cancels compactions in progress.
     pub(crate) fn cancel_background_work(&self) {
         match self {
             Self::Rocks(engine) => engine.cancel_background_work(),
@@ -221,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Failed flushes and compactions so far; above 0 the database takes no more writes.
+    /// Number of failed flushes and compactions; above 0 the database accepts no more writes.
     pub(crate) fn background_errors(&self) -> u64 {
         match self {
             Self::Rocks(engine) => engine.background_errors(),
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// The last write that is known to be on the disk.
+    /// The last write that is known to be on disk.
     pub(crate) fn synced(&self) -> u64 {
         match self {
             Self::Rocks(engine) => engine.synced(),
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// The folder of a received snapshot, of a name that begins so and is no other's.
+    /// A new folder for a received snapshot, with a unique name that begins with `name`.
     pub(crate) fn new_folder(&self, name: &str) -> Folder {
         match self {
             Self::Rocks(engine) => Folder::new_on_disk(engine.dir(), name),
@@ -262,12 +262,12 @@ impl Engine {
     }
 }
 
-/// Wraps what RocksDB said.
+/// The error for an error of RocksDB.
 pub(crate) fn disk(action: &'static str, error: &rocksdb::Error) -> StorageError {
     StorageError::Disk { action, reason: error.to_string().into() }
 }
 
-/// Wraps what the system said.
+/// The error for an error of the system.
 pub(crate) fn file(action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
     move |error| StorageError::Disk { action, reason: error.to_string().into() }
 }

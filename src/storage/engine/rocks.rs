@@ -1,4 +1,4 @@
-//! RocksDB itself: reads, synced writes, tables taken in. `tuning` says how it is tuned.
+//! RocksDB: reads, synced writes, ingested tables. `tuning` has its options.
 
 use super::{Family, OpenBatch, disk, file, tuning};
 use crate::{Options, StorageError};
@@ -14,8 +14,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Range deletions in one memtable before it is flushed. Each read after a new one sorts all of
-/// them again, so thousands would make reads slow.
+/// Maximum of range deletions in one memtable before it is flushed. Each read after a new one sorts
+/// all of them again, so thousands would make reads slow.
 const RANGE_DELETIONS_MAX: &str = "512";
 
 /// The open database.
@@ -26,14 +26,14 @@ pub(crate) struct RocksEngine {
     disk_free_limit: u64,
     /// Sequence number up to which everything is known to be on the disk.
     synced: AtomicU64,
-    /// Held while tables are taken in: meanwhile the sequence number runs ahead of the disk.
+    /// Held while tables are ingested: meanwhile the sequence number is ahead of the disk.
     ingesting: Mutex<()>,
-    /// Held as long as the database is open; the system lets go of it with the process.
+    /// Held as long as the database is open; the system releases it with the process.
     _lock: File,
 }
 
 impl RocksEngine {
-    /// Opens the database below `dir`, whose lock the caller has taken, or makes a `new` one.
+    /// Opens the database below `dir`, whose lock the caller has taken, or creates a `new` one.
     pub(crate) fn open(
         dir: &Path,
         lock: File,
@@ -46,7 +46,7 @@ impl RocksEngine {
             ColumnFamilyDescriptor::new(family.name(), tuned)
         });
         let mut database = tuning::database_options(options);
-        // Never in place of one whose files are gone.
+        // A database whose files are gone must not be replaced by an empty one.
         database.create_if_missing(new);
         let db = DB::open_cf_descriptors(&database, dir.join("db"), families)
             .map_err(|error| disk("cannot open the database", &error))?;
@@ -150,7 +150,7 @@ impl RocksEngine {
         Ok(())
     }
 
-    /// Takes in a table file by a link of its own: the file stays for another try.
+    /// Ingests a table file by a hard link: the file stays for another try.
     pub(super) fn ingest(&self, family: Family, table: &Path) -> Result<(), StorageError> {
         let link = table.with_extension("link");
         if link.exists() {
@@ -188,7 +188,7 @@ impl RocksEngine {
         end: &[u8],
     ) -> Result<(), StorageError> {
         let mut options = CompactOptions::default();
-        // RocksDB's own compactions go on beside it.
+        // RocksDB's own compactions continue meanwhile.
         options.set_exclusive_manual_compaction(false);
         let family = self.family(family)?;
         self.db.compact_range_cf_opt(family, Some(start), Some(end), &options);
@@ -199,7 +199,7 @@ impl RocksEngine {
         self.db.cancel_all_background_work(false);
     }
 
-    /// RocksDB's number of the last write.
+    /// RocksDB's sequence number of the last write.
     pub(crate) fn sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }

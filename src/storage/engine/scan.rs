@@ -26,7 +26,8 @@ impl Deref for Value<'_> {
     }
 }
 
-/// An iterator over one column family. After its end [`Scan::check`] says whether it was the end.
+/// An iterator over one column family. After its end [`Scan::check`] reports whether a read has
+/// failed.
 pub(crate) enum Scan<'e> {
     Rocks(DBRawIterator<'e>),
     Simulated(TreeScan),
@@ -37,7 +38,7 @@ impl Scan<'_> {
         self.seek(b"");
     }
 
-    /// Goes to the first key at or behind this one.
+    /// Moves to the first key at or after this one.
     pub(crate) fn seek(&mut self, key: impl AsRef<[u8]>) {
         match self {
             Self::Rocks(scan) => scan.seek(key),
@@ -45,7 +46,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Goes to the last key at or before this one.
+    /// Moves to the last key at or before this one.
     pub(crate) fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) {
         match self {
             Self::Rocks(scan) => scan.seek_for_prev(key),
@@ -74,7 +75,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Says whether a read has failed on the way.
+    /// Returns the error of a failed read, if there was one.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         match self {
             Self::Rocks(scan) => scan.status().map_err(|error| disk("cannot read", &error)),
@@ -83,7 +84,7 @@ impl Scan<'_> {
     }
 }
 
-/// All that was there at one moment.
+/// A consistent view of one moment.
 pub(crate) enum Snapshot<'e> {
     Rocks(&'e RocksEngine, SnapshotWithThreadMode<'e, DB>),
     Simulated(Trees),
@@ -104,7 +105,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// An iterator for a long scan: it reads ahead and leaves the cache to others.
+    /// An iterator for a long scan: it reads ahead and does not fill the block cache.
     pub(crate) fn long_scan(&self, family: Family, end: &[u8]) -> Result<Scan<'_>, StorageError> {
         match self {
             Self::Rocks(engine, snapshot) => {

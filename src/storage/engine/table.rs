@@ -1,4 +1,4 @@
-//! Tables of a received snapshot, which an engine takes in at once.
+//! Tables of a received snapshot, which an engine ingests at once.
 
 use super::{Family, Folder, Output, disk, file};
 use crate::{StorageError, simulated::Record};
@@ -12,7 +12,7 @@ pub(crate) enum TableOptions {
     Simulated(Family),
 }
 
-/// A table that is made when its first record comes: RocksDB knows no empty ones. Keys ascend.
+/// A table that is created with its first record, since RocksDB has no empty tables. Keys ascend.
 pub(crate) struct Table<'a> {
     writer: Writer<'a>,
     folder: &'a Folder,
@@ -56,7 +56,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Waits until it is on the disk.
+    /// Syncs the table.
     pub(crate) fn finish(&mut self) -> Result<(), StorageError> {
         match &mut self.writer {
             _ if !self.begun => Ok(()),

@@ -1,6 +1,6 @@
-//! How fast the log writer is: a number of entries in flight over a number of groups, each
-//! appended again as soon as it is on the disk; and beside it, in the same run, a loop of plain
-//! writes and fdatasync of as many bytes as the writer's batches had.
+//! Measures the log writer: a number of entries in flight over a number of groups, each appended
+//! again as soon as it is on disk. In the same run it measures a loop of plain writes with
+//! fdatasync, of as many bytes as the writer's batches had.
 //!
 //! `cargo run --release -p quorate-storage --example append [directory [number of one load]]`
 
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// Appends for a while; says the bytes of an average batch.
+/// Appends for a while; returns the bytes of an average batch.
 fn quorate(dir: &Path, load: &Load) -> u64 {
     let database = Database::open(dir, Options::new(NodeId(1), Incarnation(1))).unwrap();
     let groups: Vec<GroupStore> =
@@ -74,7 +74,7 @@ fn quorate(dir: &Path, load: &Load) -> u64 {
             vec![entry],
             Box::new(move |result| {
                 result.unwrap();
-                // Nobody listens any more when the time is over.
+                // After the end of the time the receiver is gone.
                 let _ = ended.send(place);
             }),
         );
@@ -87,7 +87,7 @@ fn quorate(dir: &Path, load: &Load) -> u64 {
         let place = end.recv().unwrap();
         entries += 1;
         append(place);
-        // As a leader does: purge what a checkpoint has.
+        // As a leader does: purges what a checkpoint covers.
         if entries.is_multiple_of(256) {
             tidy(&groups[place]);
         }

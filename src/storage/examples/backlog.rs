@@ -1,5 +1,5 @@
-//! What a long queue costs: fills one queue with messages of 100 bytes, then reads and removes
-//! them again as a machine and its front end do; says how fast, and how much memory it took.
+//! Measures a long queue: fills one queue with messages of 100 bytes, then reads and removes them
+//! again as a machine and its front end do; prints the rate and the memory used.
 //!
 //! `cargo run --release -p quorate-storage --example backlog [directory [millions of messages]]`
 

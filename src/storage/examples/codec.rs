@@ -1,4 +1,4 @@
-//! What encoding and decoding cost, in nanoseconds a command or message.
+//! Measures encoding and decoding, in nanoseconds for each command or message.
 //!
 //! `cargo run --release -p quorate-storage --example codec`
 

@@ -1,4 +1,4 @@
-//! Chance from a seed: `SplitMix64`.
+//! Random numbers from a seed: `SplitMix64`.
 
 pub(super) struct Chance(u64);
 

@@ -16,7 +16,7 @@ pub(crate) struct SimulatedEngine {
 }
 
 impl SimulatedEngine {
-    /// `None`: another one has it open.
+    /// `None`: a database is open on the disk already.
     pub(crate) fn open(disk: &Disk) -> Option<Self> {
         let mut state = disk.lock();
         if state.open {
@@ -44,7 +44,8 @@ impl SimulatedEngine {
         Ok(state.live.get(family, key))
     }
 
-    /// A read that fails shows as RocksDB's do: the iterator ends, and says why when it is asked.
+    /// A failed read behaves as with RocksDB: the iterator ends, and returns the error when it is
+    /// checked.
     pub(crate) fn scan(&self, family: Family, end: &[u8]) -> Result<TreeScan, StorageError> {
         let mut state = self.disk.lock();
         match state.step(self.life, Operation::Read) {
@@ -63,7 +64,7 @@ impl SimulatedEngine {
         Ok(state.live.clone())
     }
 
-    /// The power may be lost between the two.
+    /// The power may be lost between the write and the sync.
     pub(crate) fn write_synced(&self, batch: Record) -> Result<(), StorageError> {
         let mut state = self.disk.lock();
         state.write(self.life, batch.into_bytes())?;

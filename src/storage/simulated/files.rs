@@ -15,9 +15,9 @@ pub(super) struct Files(BTreeMap<(String, &'static str), Content>);
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// Bytes that are on the disk.
+    /// Number of synced bytes.
     synced: usize,
-    /// Its name is on the disk.
+    /// True if its directory entry is synced.
     named: bool,
 }
 
@@ -26,7 +26,7 @@ impl Files {
         self.0.clear();
     }
 
-    /// Says how many are gone, or shorter.
+    /// Returns the number of files that were lost or truncated.
     pub(super) fn crash(&mut self, chance: &mut Chance) -> usize {
         let mut losses = 0;
         self.0.retain(|_, file| {
@@ -111,7 +111,7 @@ impl SimulatedFolder {
     }
 }
 
-/// A file that is written.
+/// A file that is being written.
 pub(crate) struct SimulatedFile {
     folder: SimulatedFolder,
     file: &'static str,
@@ -143,7 +143,7 @@ impl Output for SimulatedFile {
     }
 }
 
-/// The error of a file operation, as the floor above reports it.
+/// The error of a file operation, as callers of the engine get it.
 pub(super) fn unreadable(error: io::Error) -> StorageError {
     crate::engine::file("cannot ingest a table of a snapshot")(error)
 }

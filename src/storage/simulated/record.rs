@@ -1,5 +1,5 @@
-//! A batch as the simulated disk has it: its operations one after the other. In the log it has its
-//! length and a checksum before it, by which a torn one is known.
+//! A batch on the simulated disk: its operations one after the other. In the log, its length and a
+//! checksum precede it, by which a torn one is recognized.
 
 use crate::engine::Family;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -8,7 +8,7 @@ const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const DELETE_RANGE: u8 = 3;
 
-/// Length and checksum before a record in the log.
+/// Bytes of length and checksum before a record in the log.
 const FRAME_BYTES: usize = 8;
 
 /// One batch of the simulated log.
@@ -20,7 +20,7 @@ pub(crate) struct Record {
 pub(super) enum Change<'a> {
     Put(&'a [u8], &'a [u8]),
     Delete(&'a [u8]),
-    /// From the first key to before the second.
+    /// Removes keys from the first to before the second.
     DeleteRange(&'a [u8], &'a [u8]),
 }
 
@@ -59,7 +59,7 @@ impl Record {
     }
 }
 
-/// The operations of a batch; `None` if it is none.
+/// The operations of a batch; `None` if the bytes are not a batch.
 pub(super) fn changes(mut operations: &[u8]) -> Option<Vec<(Family, Change<'_>)>> {
     let mut changes = Vec::new();
     while !operations.is_empty() {
@@ -80,14 +80,14 @@ pub(super) fn changes(mut operations: &[u8]) -> Option<Vec<(Family, Change<'_>)>
     Some(changes)
 }
 
-/// Adds a batch to a log.
+/// Appends a batch to a log.
 pub(super) fn put_frame(operations: &[u8], log: &mut Vec<u8>) {
     log.put_u32(operations.len() as u32);
     log.put_u32(crc32fast::hash(operations));
     log.put_slice(operations);
 }
 
-/// The number of whole batches that a log begins with, and whether there is something behind them.
+/// The number of complete batches at the beginning of a log, and whether other bytes follow.
 pub(super) fn whole_frames(mut log: &[u8]) -> (usize, bool) {
     let mut count = 0;
     while let Some(rest) = behind_frame(log) {
@@ -97,7 +97,7 @@ pub(super) fn whole_frames(mut log: &[u8]) -> (usize, bool) {
     (count, !log.is_empty())
 }
 
-/// What is behind the first batch, if that is whole.
+/// The bytes after the first batch, if that is complete.
 fn behind_frame(log: &[u8]) -> Option<&[u8]> {
     let (frame, rest) = log.split_first_chunk::<FRAME_BYTES>()?;
     let [l0, l1, l2, l3, c0, c1, c2, c3] = *frame;

@@ -1,4 +1,4 @@
-//! What a simulated disk holds, and what a crash makes of it.
+//! The contents of a simulated disk, and the effect of a crash.
 
 use super::{
     Loss, Operation,
@@ -12,20 +12,20 @@ use bytes::Bytes;
 use std::time::Duration;
 
 pub(super) struct State {
-    /// Counts openings and ends: a process that is dead is known by an older number.
+    /// Counts openings and ends: a dead process is recognized by an older number.
     pub(super) life: u64,
     pub(super) open: bool,
-    /// What is read.
+    /// The data that reads return.
     pub(super) live: Trees,
-    /// What no crash takes away.
+    /// The data that no crash loses.
     durable: Trees,
-    /// What is in the first but not in the second, in the order of writing.
+    /// Writes in `live` that are not in `durable`, in their order.
     pending: Vec<Pending>,
     pub(super) files: Files,
-    /// Numbers of the last write, and of the last one that is synced.
+    /// Numbers of the last write, and of the last synced one.
     sequence: u64,
     pub(super) synced: u64,
-    /// Folders made so far.
+    /// Number of folders created so far.
     pub(super) folders: u64,
     chance: Chance,
     pub(super) crash_after: Option<u64>,
@@ -34,9 +34,9 @@ pub(super) struct State {
 }
 
 enum Pending {
-    /// A batch, of which a crash may leave nothing.
+    /// A batch, which a crash may lose.
     Batch(Bytes),
-    /// A table that was taken in, which stays; it pends because batches before it do.
+    /// An ingested table, which is not lost; it is pending because batches before it are.
     Table(Bytes),
 }
 
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// A process begins with what its predecessor has left, which a recovery writes to tables.
+    /// Begins a process with the data of its predecessor, which a recovery writes to tables.
     pub(super) fn begin(&mut self) -> u64 {
         self.flush();
         self.open = true;
@@ -67,13 +67,13 @@ impl State {
         self.life
     }
 
-    /// The process is dead.
+    /// Ends the process.
     pub(super) fn end(&mut self) {
         self.open = false;
         self.life += 1;
     }
 
-    /// Before each operation of the process of that life: lets it fail that should.
+    /// Called before each operation of the process of that life: lets scheduled failures happen.
     pub(super) fn step(&mut self, life: u64, operation: Operation) -> Result<(), StorageError> {
         if self.life != life {
             return Err(StorageError::Closed);
@@ -126,7 +126,7 @@ impl State {
         self.synced = self.sequence;
     }
 
-    /// Makes this many batches durable and forgets the others. Tables are durable anyway.
+    /// Makes this number of batches durable and drops the others. Tables are durable anyway.
     fn settle(&mut self, batches: usize) {
         let mut left = batches;
         for pending in self.pending.drain(..) {
@@ -138,13 +138,13 @@ impl State {
                 }
                 Pending::Table(table) => table,
             };
-            // It has been applied to what is read before.
+            // It was applied to `live` without an error before.
             drop(apply(&operations, &mut self.durable));
         }
     }
 
-    /// The power is lost: a suffix of what pends is gone, its first batch may be torn, and blocks
-    /// before the end may be missing.
+    /// Simulates a loss of power: a suffix of the pending writes is lost, its first batch may be
+    /// torn, and blocks before the end may be missing.
     pub(super) fn crash(&mut self) -> Loss {
         self.end();
         self.crash_after = None;
@@ -183,7 +183,7 @@ fn failure(operation: Operation) -> StorageError {
     StorageError::Disk { action, reason: "the simulated disk was told to fail".into() }
 }
 
-/// Carries a batch out, wholly or not at all.
+/// Applies a batch, completely or not at all.
 fn apply(operations: &[u8], trees: &mut Trees) -> Result<(), StorageError> {
     let changes = changes(operations).ok_or_else(|| StorageError::Disk {
         action: "cannot read a table of a snapshot",

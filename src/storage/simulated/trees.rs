@@ -1,5 +1,5 @@
-//! Column families in memory, and iterators over them. Copied where they are changed while
-//! somebody still reads what they were.
+//! Column families in memory, and iterators over them. A family is copied on a write while a reader
+//! still uses the old version.
 
 use super::record::Change;
 use crate::{StorageError, engine::Family};
@@ -50,18 +50,18 @@ impl Trees {
     }
 }
 
-/// What is at `start` and behind it, before `end`.
+/// The records from `start` on, before `end`.
 fn keys<'a>(
     tree: &'a Tree,
     start: &[u8],
     end: &[u8],
 ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
-    // An empty range may not be asked for.
+    // An empty range would panic.
     let range = (start < end).then(|| tree.range::<[u8], _>((Included(start), Excluded(end))));
     range.into_iter().flatten()
 }
 
-/// An iterator up to before `end` over a tree as it was when the iterator was made.
+/// An iterator up to before `end` over a tree, as the tree was when the iterator was made.
 pub(crate) struct TreeScan {
     tree: Arc<Tree>,
     end: Bytes,
@@ -70,7 +70,7 @@ pub(crate) struct TreeScan {
 }
 
 impl TreeScan {
-    /// One that finds nothing because its reads fail.
+    /// An iterator without records, because its reads fail.
     pub(super) fn failing(failure: StorageError) -> Self {
         let (tree, end) = (Arc::default(), Bytes::new());
         Self { tree, end, at: None, failure: Some(failure) }

@@ -1,5 +1,6 @@
-//! Receiving a group: the stream goes to a file; when it is whole, its runs are written to table
-//! files that RocksDB takes in at once, so that the install itself is brief (STO 6).
+//! Receiving a group's snapshot: the stream goes to a file; when it is complete, its runs are
+//! written to table files that RocksDB ingests at once, so that the install itself is short (STO
+//! 6).
 
 use super::Section;
 use crate::{
@@ -14,10 +15,10 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of a key, at most; more is no key of ours.
+/// Maximum of bytes of a key; no valid key is longer.
 const KEY_BYTES_MAX: u64 = 1024;
 
-/// Bytes of a value, at most: a run is at most one entry.
+/// Maximum of bytes of a value: a run is at most one entry.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes received between two checks of the disk's free space.
@@ -29,7 +30,8 @@ pub(crate) const BODIES: &str = "bodies.sst";
 const STATE: &str = "state";
 const STREAM: &str = "stream";
 
-/// The files of one received snapshot. They go with it, unless an install has taken them over.
+/// The files of one received snapshot. They are removed when dropped, unless an install has taken
+/// them over.
 pub(crate) struct Files {
     pub(crate) folder: Folder,
     keep: bool,
@@ -40,7 +42,7 @@ impl Files {
         Self { folder, keep: false }
     }
 
-    /// Leaves them where they are when dropped.
+    /// Keeps the files when this is dropped.
     pub(crate) fn keep(&mut self) {
         self.keep = true;
     }
@@ -57,7 +59,7 @@ impl Drop for Files {
     }
 }
 
-/// A snapshot that is being received. Dropped, it leaves nothing.
+/// A snapshot that is being received. When dropped, it removes its files.
 pub struct SnapshotDownload {
     engine: Arc<Engine>,
     group: GroupId,
@@ -65,7 +67,7 @@ pub struct SnapshotDownload {
     meta: Bytes,
     stream: BufWriter<Box<dyn Output>>,
     files: Files,
-    /// Bytes that the sender expects to send; it may be more.
+    /// Bytes that the sender has announced; it may send more.
     expected: u64,
     received: u64,
     /// Bytes received at which the disk's free space is checked.
@@ -80,7 +82,7 @@ impl SnapshotDownload {
         expected: u64,
         meta: Bytes,
     ) -> Result<Self, StorageError> {
-        // The stream, and the tables made of it.
+        // Space for the stream, and for the tables made of it.
         engine.check_room(expected.saturating_mul(2))?;
         let files = Files::of(engine.new_folder(&format!("g{group}-{}", applied.index)));
         let action = "cannot create the files of a snapshot";
@@ -89,7 +91,7 @@ impl SnapshotDownload {
         Ok(Self { engine, group, applied, meta, stream, files, expected, received, next_check })
     }
 
-    /// Takes the next piece. Blocks for the disk.
+    /// Writes the next chunk. Blocks for the disk.
     ///
     /// # Errors
     /// `NoRoom`, or a failed write.
@@ -97,17 +99,17 @@ impl SnapshotDownload {
         self.received += chunk.len() as u64;
         if self.received >= self.next_check {
             self.next_check = self.received + CHECK_BYTES;
-            // The rest of the stream, the tables of all of it.
+            // The rest of the stream, and the tables of the whole stream.
             let whole = self.expected.max(self.received + CHECK_BYTES);
             self.engine.check_room((whole - self.received).saturating_add(whole))?;
         }
         self.stream.write_all(chunk).map_err(file("cannot write a snapshot"))
     }
 
-    /// All pieces are there: makes the files that an install takes in. Blocks for the disk.
+    /// Called after the last chunk: makes the files that an install ingests. Blocks for the disk.
     ///
     /// # Errors
-    /// A failed write, or a stream that is not whole.
+    /// A failed write, or an incomplete stream.
     pub fn complete(self) -> Result<ReceivedSnapshot, StorageError> {
         let Self { engine, group, applied, meta, mut stream, files, .. } = self;
         stream.flush().map_err(file("cannot write a snapshot"))?;
@@ -120,7 +122,8 @@ impl SnapshotDownload {
     }
 }
 
-/// A snapshot received whole, for [`crate::GroupStore::install`]. Dropped, it leaves nothing.
+/// A completely received snapshot, for [`crate::GroupStore::install`]. When dropped, it removes its
+/// files.
 pub struct ReceivedSnapshot {
     pub(crate) group: GroupId,
     pub(crate) applied: EntryId,
@@ -129,13 +132,13 @@ pub struct ReceivedSnapshot {
 }
 
 impl ReceivedSnapshot {
-    /// Last entry applied to it.
+    /// Last entry that it contains.
     #[must_use]
     pub fn applied(&self) -> EntryId {
         self.applied
     }
 
-    /// What the sender's raft floor wrote beside its checkpoint.
+    /// The data that the sender's raft crate stored with its checkpoint.
     #[must_use]
     pub fn meta(&self) -> &Bytes {
         &self.meta
@@ -146,7 +149,7 @@ fn invalid(what: &'static str) -> StorageError {
     StorageError::Corrupt { what: "received snapshot".into(), source: DecodeError::Invalid(what) }
 }
 
-/// Checks the checksum that the stream ends with.
+/// Checks the checksum at the end of the stream.
 fn check(folder: &Folder) -> Result<(), StorageError> {
     let action = "cannot read a received snapshot";
     let (mut stream, length) = folder.open(STREAM).map_err(file(action))?;
@@ -165,7 +168,7 @@ fn check(folder: &Folder) -> Result<(), StorageError> {
     if u32::from_be_bytes(found) == checksum.finalize() { Ok(()) } else { Err(invalid("checksum")) }
 }
 
-/// Takes the stream apart: runs into table files, state into a file of its own, all synced.
+/// Divides the stream: runs into table files, state into a separate file, all synced.
 fn convert(engine: &Engine, group: GroupId, folder: &Folder) -> Result<(), StorageError> {
     let (heads, bodies) =
         (engine.table_options(Family::Heads), engine.table_options(Family::Bodies));
@@ -196,10 +199,10 @@ fn put_state(state: &mut impl Write, key: &[u8], value: &[u8]) -> std::io::Resul
     state.write_all(value)
 }
 
-/// Section, key with the group put back, value.
+/// Section, key with the group added, value.
 type StreamRecord = (Section, Vec<u8>, Vec<u8>);
 
-/// Records of a stream whose checksum is right.
+/// Records of a stream whose checksum was checked.
 struct Records<R> {
     stream: R,
 }

@@ -1,8 +1,8 @@
-//! Snapshots of a group: its records under a RocksDB snapshot, streamed; received into files
-//! beside the data (DESIGN §3).
+//! Snapshots of a group: its records in a RocksDB snapshot, streamed; received into files beside
+//! the data (DESIGN §3).
 //!
-//! The stream is a sequence of records: section, lengths of key and value, key (without the
-//! group), value; at the end a checksum of all bytes before it. Keys of a section ascend.
+//! The stream is a sequence of records: section, lengths of key and value, key (without the group),
+//! value; at the end a checksum of all earlier bytes. Keys of a section ascend.
 
 mod download;
 mod reader;
@@ -14,7 +14,7 @@ pub use reader::SnapshotReader;
 use crate::{codec::DecodeError, engine::Family};
 use quorate_types::GroupId;
 
-/// Bytes of one piece of a stream, at most.
+/// Maximum of bytes of one chunk of a stream.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
 
 /// Sections of a stream, in their order.
@@ -38,7 +38,7 @@ impl Section {
         })
     }
 
-    /// Where its records are kept.
+    /// The column family of its records.
     fn family(self, group: GroupId) -> Option<Family> {
         match self {
             Self::End => None,

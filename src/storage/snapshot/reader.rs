@@ -1,6 +1,6 @@
-//! Streaming a group out. A thread holds the RocksDB snapshot and reads ahead by a few pieces; it
-//! ends with the last piece, or when the reader is dropped. In a stepped database there is no thread:
-//! the whole stream is made when the reader is.
+//! Streaming of a group. A thread holds the RocksDB snapshot and reads a few chunks ahead; it ends
+//! with the last chunk, or when the reader is dropped. In a stepped database there is no thread:
+//! the whole stream is made when the reader is created.
 
 use super::{CHUNK_BYTES_MAX, Section};
 use crate::{
@@ -15,11 +15,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use quorate_types::{GroupId, LogIndex};
 use std::sync::Arc;
 
-/// Bytes after which the iterator is replaced by a new one: it keeps the memtables of its beginning in memory, and
-/// a receiver may be slow. The snapshot itself keeps none.
+/// Number of bytes after which the iterator is replaced by a new one: an iterator keeps old
+/// memtables in memory, and a receiver may be slow. The snapshot itself keeps none.
 const ITERATOR_BYTES_MAX: usize = 4 << 20;
 
-/// Pieces read ahead.
+/// Number of chunks read ahead.
 const AHEAD: usize = 2;
 
 type Piece = Result<Bytes, StorageError>;
@@ -27,8 +27,8 @@ type Piece = Result<Bytes, StorageError>;
 /// The checkpoint's own record, once the snapshot is taken.
 type Begun = Result<Option<(EntryId, Bytes)>, StorageError>;
 
-/// A group as of one checkpoint, streamed. While it lives, RocksDB keeps what has since been
-/// removed.
+/// A group's state as of one checkpoint, streamed. While it lives, RocksDB keeps records that were
+/// removed since.
 pub struct SnapshotReader {
     applied: EntryId,
     meta: Bytes,
@@ -61,31 +61,31 @@ impl SnapshotReader {
         }))
     }
 
-    /// Last entry applied to it.
+    /// Last entry that it contains.
     #[must_use]
     pub fn applied(&self) -> EntryId {
         self.applied
     }
 
-    /// What the raft floor wrote beside the checkpoint.
+    /// The data that the raft crate stored with the checkpoint.
     #[must_use]
     pub fn meta(&self) -> &Bytes {
         &self.meta
     }
 
-    /// Bytes of the stream, about: as they lie on the disk.
+    /// Approximate bytes of the stream: the size on disk.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// True on a simulated disk: [`SnapshotReader::next_chunk`] blocks nobody.
+    /// True on a simulated disk, where [`SnapshotReader::next_chunk`] does not block.
     #[must_use]
     pub fn is_stepped(&self) -> bool {
         self.stepped
     }
 
-    /// The next piece, at most 256 KiB; `None` at the end. Blocks while it is read from disk.
+    /// The next chunk, at most 256 KiB; `None` at the end. Blocks while it is read from disk.
     ///
     /// # Errors
     /// A failed read.
@@ -107,12 +107,12 @@ fn stream(engine: &Engine, group: GroupId, begun: &Sender<Begun>, sender: &Sende
         && let Some(applied) = applied
         && let Err(error) = stream.run(applied, sender)
     {
-        // Unheard only if the reader is gone.
+        // This fails only if the reader was dropped.
         drop(sender.send(Err(error)));
     }
 }
 
-/// Bytes that a group has on disk, about.
+/// Approximate bytes of a group on disk.
 fn bytes_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
     let (start, end) = (key::group_start(group), key::group_end(group));
     let mut bytes = 0;
@@ -122,13 +122,13 @@ fn bytes_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
     Ok(bytes)
 }
 
-/// What a part of a section came to.
+/// The result of a part of a section.
 enum Stretch {
-    /// The section goes on from this key.
+    /// The section continues at this key.
     GoesOn(Vec<u8>),
-    /// It was the section's last.
+    /// The section has ended.
     Ended,
-    /// Nobody listens any more.
+    /// The reader was dropped.
     Unheard,
 }
 
@@ -138,7 +138,7 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// The checkpoint's own record as the snapshot has it.
+    /// The checkpoint's own record in the snapshot.
     fn header(&self) -> Begun {
         self.snapshot
             .get(state_family(self.group), &key::checkpoint_key(self.group))?
@@ -160,7 +160,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Streams a section; false: nobody listens any more.
+    /// Streams a section; false: the reader was dropped.
     fn section(
         &self,
         section: Section,
@@ -182,7 +182,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Streams records of a section from `start` on, some bytes of them, with one iterator.
+    /// Streams records of a section from `start` on, a bounded number of bytes, with one iterator.
     fn stretch(
         &self,
         section: Section,
@@ -210,14 +210,15 @@ impl Stream<'_> {
         Ok(Stretch::Ended)
     }
 
-    /// Only runs up to the checkpoint's index belong to it; those above come with the log.
+    /// Only runs up to the checkpoint's index belong to the snapshot; later ones are sent with the
+    /// log.
     fn is_covered(&self, key: &[u8], applied: LogIndex) -> Result<bool, StorageError> {
         let run = key::decode_run_key(self.group, key).map_err(corrupt("key of a run", applied))?;
         Ok(run.index <= applied)
     }
 }
 
-/// Pieces on their way out.
+/// Chunks to be sent.
 struct Outgoing<'a> {
     open: BytesMut,
     checksum: crc32fast::Hasher,

@@ -1,4 +1,5 @@
-//! Virtual hosts, users, permissions and limits: what goes in comes out, and nothing shorter does.
+//! Virtual hosts, users, permissions and limits: decoding gives the encoded value, and truncated
+//! bytes are refused.
 
 use crate::codec::catalog::{
     decode_command, decode_key, decode_record, encode_command, encode_key, encode_record,

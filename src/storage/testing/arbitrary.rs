@@ -1,4 +1,4 @@
-//! Arbitrary values of everything that is encoded.
+//! Arbitrary values of all encoded types.
 
 use super::arbitrary_letters::{letter_command, letter_home, letters, letters_record};
 use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
@@ -16,7 +16,7 @@ use quorate_types::{
     ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
 };
 
-/// Numbers of every length, the ends among them.
+/// Numbers of every length, including the smallest and largest of each.
 pub(super) fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..300u64, 2 => any::<u64>(), 1 => select(vec![0, u64::MAX, u64::MAX - 1])]
 }
@@ -243,7 +243,7 @@ fn owned(command: Command, session: SessionId) -> Command {
     command
 }
 
-/// Stretches of consecutive numbers and positions, as deliveries are, with breaks.
+/// Stretches of consecutive numbers and positions, as in deliveries, with gaps.
 pub(super) fn queued() -> impl Strategy<Value = Vec<(u64, QueuedMessage)>> {
     let stretch = (1..4u64, 0..3u8, (0..5u64, 0..2u64), 0..9u32, 0..2u32, vec(head(), 1..5));
     vec(stretch, 0..5).prop_map(|stretches| {
@@ -460,7 +460,7 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
 
 pub(super) fn log_entry() -> impl Strategy<Value = LogEntry> {
     let bytes = || vec(any::<u8>(), 0..100).prop_map(Bytes::from);
-    // Some large enough to be shared instead of copied.
+    // Some are large enough to be shared instead of copied.
     let body = prop_oneof![bytes(), Just(Bytes::from(vec![9; 5000]))];
     let run = vec(option::weighted(0.8, body), 0..4).prop_map(|messages| RunBodies { messages });
     let payload = prop_oneof![

@@ -1,4 +1,4 @@
-//! Arbitrary batches, on their way from a proposer to a leader.
+//! Arbitrary batches, as a proposer sends them to a leader.
 
 use super::{
     arbitrary::{holder_command, number, session},

@@ -1,4 +1,4 @@
-//! Arbitrary letters, and what concerns them.
+//! Arbitrary letters, and values of related types.
 
 use super::arbitrary::{number, number32, queue_id, session, short};
 use proptest::{collection::vec, option, prelude::*, sample::select};

@@ -1,5 +1,5 @@
-//! What is in memory and what is on disk: unwritten runs can always be read, budgets hold, cuts
-//! and removals show, entries are joined with their bodies again.
+//! Memory and disk: unwritten runs can always be read, budgets are kept, reads show cuts and
+//! removals, entries are joined with their bodies again.
 
 use super::{GROUP, append, body, done, entry, id, open, options, queue, written};
 use crate::{
@@ -26,8 +26,8 @@ fn without_caches() -> Options {
     options
 }
 
-/// Lets the writer stand still between two cycles until the sender is dropped. It stands when this
-/// returns: it may do so after a cycle whose end was reported before, so no write is waited for.
+/// Blocks the writer between two cycles until the sender is dropped. It is blocked when this
+/// returns; it may be blocked after a cycle whose end was reported before, so no write is awaited.
 fn hold(database: &Database, store: &GroupStore) -> Sender<()> {
     let (release, held) = bounded::<()>(0);
     let (stands, standing) = unbounded();
@@ -86,7 +86,7 @@ fn truncated_runs_are_gone_before_the_truncation_is_written() {
     let store = database.group(GROUP).unwrap();
     append(&store, (1..=5).map(|index| entry(1, index, &[(1, 0, 1, 50)])).collect());
     let release = hold(&database, &store);
-    // The writer stands still: the disk has entries 4 and 5 of term 1.
+    // The writer is blocked: the disk has entries 4 and 5 of term 1.
     let (truncate_done, truncated) = done();
     store.truncate_after(Some(LogIndex(3)), truncate_done);
     let (append_done, appended) = done();
@@ -126,7 +126,8 @@ fn the_run_cache_keeps_to_its_budget_and_counts_what_an_entry_holds() {
     let mut replica = ReplicaStore::new(store.clone());
     for index in 1..=100 {
         append(&store, vec![entry(1, index, &[(1, 0, 10, 500), (2, 0, 1, 10)])]);
-        // Queue 1 is settled at once, queue 2 never: the entry stays, and is counted whole.
+        // Queue 1 is settled at once, queue 2 never: the entry stays, and counts with its full
+        // size.
         let (queue, level, index) = (queue(1), Level(0), LogIndex(index));
         let removed = Change::Removed { queue, level, first: index, last: index };
         replica.take(index, &[removed]).unwrap();
@@ -154,7 +155,7 @@ fn a_settled_entry_leaves_the_cache_at_once() {
     assert_eq!(store.memory().cache().bytes(), 0);
 }
 
-/// The messages that are shown of each run of a queue.
+/// The messages that reads show of each run of a queue.
 fn shown(replica: &ReplicaStore, number: u64) -> Vec<Vec<bool>> {
     let (from, through) = (LogIndex(0), LogIndex(9));
     let runs = replica.runs(queue(number), Level(0), from, through, 9).unwrap();
@@ -165,8 +166,8 @@ fn cut(number: u64, first: u32, last: u32) -> Change {
     Change::Cut { queue: queue(number), level: Level(0), index: LogIndex(1), first, last }
 }
 
-/// STO 4: from its apply on, at every stage of the checkpoint's way to the disk, whether the run
-/// is in the cache or not.
+/// STO 4: reads show a cut from its apply on, at every stage of the checkpoint's writing, whether
+/// the run is in the cache or not.
 #[test]
 fn a_cut_is_seen_from_its_apply_on() {
     for (options, when) in [(without_caches(), "on disk"), (options(), "cached")] {
@@ -177,7 +178,7 @@ fn a_cut_is_seen_from_its_apply_on() {
         append(&store, vec![entry(1, 1, &[(1, 0, 3, 20), (2, 0, 2, 20), (3, 0, 2, 20)])]);
         append(&store, vec![entry(1, 2, &[(1, 0, 1, 20)])]);
         let release = hold(&database, &store);
-        // The writer stands still.
+        // The writer is blocked.
         let check = |replica: &ReplicaStore| {
             assert_eq!(shown(replica, 1), [vec![false, true, false], vec![true]], "{when}");
             assert!(shown(replica, 2).is_empty(), "{when}");
@@ -204,7 +205,7 @@ fn a_cut_is_seen_from_its_apply_on() {
     }
 }
 
-/// What a lagging reader is sent at each stage of a run's life (STO 2).
+/// The messages that a lagging reader gets at each stage of a run's life (STO 2).
 #[test]
 fn removed_messages_are_sent_as_absent_and_keep_their_heads() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +219,7 @@ fn removed_messages_are_sent_as_absent_and_keep_their_heads() {
     let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, now);
     written(|done| store.checkpoint(checkpoint, done));
     let present = || bodies(&store, 1).iter().map(Option::is_some).collect::<Vec<_>>();
-    // The run that was cut whole is gone.
+    // The run that was cut completely is removed.
     assert_eq!(present()[..2], [true, true]);
     assert_eq!(present()[3..], [false, false, true, true]);
     // Now queue 3 is settled, and removed a second later.
@@ -288,7 +289,7 @@ fn the_log_is_purged_only_up_to_the_checkpoint() {
     assert_eq!(store.log_state().last_purged, Some(id(1, 3)));
     assert!(store.read(LogIndex(1), LogIndex(4), usize::MAX).unwrap().is_empty());
     assert_eq!(store.read(LogIndex(4), LogIndex(9), usize::MAX).unwrap().len(), 2);
-    // Runs are not the log's: those of purged entries stay.
+    // Runs do not belong to the log: those of purged entries stay.
     assert!(store.message(message(1, 0, 1, 0)).unwrap().is_some());
 }
 
@@ -349,8 +350,8 @@ fn handles_are_shared_between_threads() {
     check::<ReplicaStore>();
 }
 
-/// What is kept of a log and what a purge frees is counted alike: bytes of its own records, however
-/// large the bodies beside them are.
+/// The kept part of a log and the part that a purge frees are measured in the same way: bytes of
+/// its own records, however large the bodies are.
 #[test]
 fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
     let dir = tempfile::tempdir().unwrap();
@@ -372,7 +373,7 @@ fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
         let step = 32 << 10;
         assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} bytes are left");
     }
-    // A length takes a byte or two; a body of 9,000 would weigh in quite otherwise.
+    // A length takes a byte or two, while a body of 9,000 bytes would make a large difference.
     let apart = kept.iter().max().zip(kept.iter().min()).map(|(most, least)| most - least);
     assert!(apart.is_some_and(|apart| apart < 20), "bodies do not count: {kept:?}");
 }

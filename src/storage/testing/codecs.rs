@@ -1,5 +1,5 @@
-//! Encodings: what goes in comes out; arbitrary bytes are refused or read, never a panic, never
-//! more memory than they warrant; keys sort as what they name.
+//! Encodings: decoding gives the encoded value; arbitrary bytes are refused or decoded without a
+//! panic and without excessive memory; keys sort like the objects that they name.
 
 use super::arbitrary::{entry, head, log_entry, message, number, queue_id, record, record_key};
 use super::arbitrary_batch::batch;
@@ -24,7 +24,7 @@ fn whole(chain: Vec<Bytes>) -> Bytes {
     Bytes::from(chain.concat())
 }
 
-/// The messages that the enqueues of a batch enqueue: queue, level, size, bytes.
+/// The messages of a batch's enqueues: queue, level, size, bytes.
 type Enqueued = (QueueId, Level, MessageHead, Option<Bytes>);
 
 /// A run with its messages.
@@ -204,7 +204,7 @@ proptest! {
             *first = 1;
         }
         let bytes = Bytes::from(bytes);
-        // What is read by luck is written and read again as the same.
+        // Bytes that happen to be valid are encoded and decoded again to an equal value.
         if let Ok(entry) = codec::queue::decode_entry(&bytes) {
             let again = codec::queue::encode_entry(&entry);
             prop_assert_eq!(codec::queue::decode_entry(&again).unwrap(), entry);

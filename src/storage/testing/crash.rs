@@ -1,7 +1,7 @@
-//! The storage floor against crashes: drop the process between any two writes, open again, compare
-//! with a model (DESIGN §10.2). Each case is a random history of writes that is let crash after
-//! each number of writes to RocksDB in turn, or at each write and sync of a simulated disk, which
-//! then loses what was not synced.
+//! The storage crate against crashes: drop the process between any two writes, open again, compare
+//! with a model (DESIGN §10.2). Each case is a random history of writes, interrupted after each
+//! number of writes to RocksDB in turn, or at each write and sync of a simulated disk, which then
+//! loses unsynced data.
 
 use super::{
     GROUP, Place,
@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One step of a history. Numbers are taken modulo what is there.
+/// One step of a history. Numbers are taken modulo the number of existing objects.
 #[derive(Clone, Debug)]
 enum Step {
     Append { runs: Vec<(u64, u8, u32)>, entries: u8 },
@@ -39,7 +39,7 @@ enum Step {
     Install { above: u8 },
 }
 
-/// What an apply does to runs.
+/// The effect of an apply on runs.
 #[derive(Clone, Debug)]
 enum Settling {
     Cut { place: (u64, u8), back: u64, first: u32, last: u32 },
@@ -78,33 +78,33 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A replica that goes through a history, and what should come of it.
+/// A replica that carries out a history, and the expected results.
 struct Run {
     database: Arc<Database>,
     store: GroupStore,
     replica: ReplicaStore,
-    /// With everything that was appended and applied.
+    /// The model with everything that was appended and applied.
     model: Model,
-    /// With everything that was handed over to be written: cuts and settlings only with their
-    /// checkpoint.
+    /// The model with everything that was passed to the writer: cuts and settlements only with
+    /// their checkpoint.
     disk: Model,
     applied: u64,
     term: u64,
     counter: u64,
     state: BTreeMap<RecordKey, u64>,
     now: Instant,
-    /// The disk after each write handed over, and what was reported of it.
+    /// The disk after each write passed on, and its reported result.
     history: Vec<(Model, Arc<Mutex<Told>>)>,
-    /// Wait for each write before the next.
+    /// True: it waits for each write before the next.
     waits: bool,
-    /// Otherwise, where the database is stepped: a bit for each write, whether a step follows it.
+    /// Otherwise, if the database is stepped: a bit for each write, whether a step follows it.
     pace: u64,
     crashed: bool,
 }
 
 type Told = Option<Result<(), StorageError>>;
 
-/// The records that the tests checkpoint: small, and telling when they were written.
+/// The records that the tests checkpoint: small, with the time of their writing.
 fn record(state: &BTreeMap<RecordKey, u64>) -> impl Fn(RecordKey) -> Option<Record> + '_ {
     |key| {
         let fenced = StartNumber(*state.get(&key)?);
@@ -150,7 +150,7 @@ impl Run {
         let slot = told.clone();
         let done: Done = Box::new(move |result| {
             *slot.lock() = Some(result);
-            // Nobody listens who does not wait.
+            // Without a wait the receiver is gone.
             let _ = signal.send(());
         });
         write(&self.store, done);
@@ -160,7 +160,7 @@ impl Run {
         } else if self.pace & 1 == 1 {
             self.database.step();
         }
-        // In a crash nothing is reported, and the sender is dropped.
+        // In a crash no result is reported, and the sender is dropped.
         let unheard = wait && ended.recv().is_err();
         self.crashed |= unheard || matches!(*told.lock(), Some(Err(_)));
         self.crashed |= self.store.engine().is_dead();
@@ -172,7 +172,7 @@ impl Run {
         change(&mut self.disk);
     }
 
-    /// Carries a step out.
+    /// Carries out a step.
     fn step(&mut self, step: &Step, donor: &Donor) {
         match step {
             Step::Append { runs, entries } => self.append(runs, *entries),
@@ -204,7 +204,7 @@ impl Run {
         self.write(|store, done| store.append(appended, done));
     }
 
-    /// Never below what is applied, as Raft never truncates what is committed.
+    /// Never below the applied index, since Raft never truncates committed entries.
     fn truncate(&mut self, keep: u8) {
         let tail = self.model.last_index() - self.applied;
         let after = self.applied + u64::from(keep) % (tail + 1);
@@ -302,13 +302,13 @@ impl Run {
         self.write(|store, done| store.purge_through(through, done));
     }
 
-    /// Installs the donor's state at an index above what is applied.
+    /// Installs the donor's state at an index above the applied one.
     fn install(&mut self, above: u8, donor: &Donor) {
         let Some((index, mut snapshot)) = donor.above(self.applied + u64::from(above)) else {
             return;
         };
         let (applied, meta) = (snapshot.applied(), snapshot.meta().clone());
-        // A tail that reaches the index conflicts here (its terms are others): openraft truncates.
+        // A tail that reaches the index conflicts here (it has other terms): openraft truncates it.
         if self.model.last_index() >= index {
             self.truncate(0);
         }
@@ -330,7 +330,7 @@ impl Run {
         self.disk = self.model.clone();
         self.applied = index;
         self.replica.clear();
-        // Nothing is read or applied until it is done.
+        // No reads or applies until it is done.
         self.write_and_wait(true, |store, done| store.install(received, done));
     }
 }
@@ -355,12 +355,12 @@ fn small_caches() -> Options {
     options
 }
 
-/// A history, and how it is gone through.
+/// A history, and how it is carried out.
 struct Case {
     steps: Vec<Step>,
     waits: bool,
     small: bool,
-    /// On a simulated disk of that seed.
+    /// Seed of a simulated disk, if one is used.
     seed: Option<u64>,
     pace: u64,
 }
@@ -370,7 +370,7 @@ impl Case {
         if self.small { small_caches() } else { options() }
     }
 
-    /// Lets it crash everywhere, until the crash would come after the end.
+    /// Interrupts the history at every position, up to its end.
     fn check_all(&self) {
         let donor = Donor::new(self.seed);
         check(self, None, &donor);
@@ -381,7 +381,7 @@ impl Case {
     }
 }
 
-/// The power is lost, and again while the database is opened.
+/// Loses the power, and again while the database is opened.
 fn lose_power(place: &Place, after: u64) {
     let Place::Simulated(disk) = place else { return };
     disk.call_crash_off();
@@ -394,8 +394,8 @@ fn lose_power(place: &Place, after: u64) {
     disk.crash();
 }
 
-/// Goes through the history; compares what is read on the way, and what a start finds. Says
-/// whether it crashed.
+/// Carries out the history; compares reads during it, and the state after the next start. True if
+/// it crashed.
 fn check(case: &Case, crash: Option<u64>, donor: &Donor) -> bool {
     let steps = &case.steps;
     let place = Place::new(case.seed);
@@ -420,7 +420,7 @@ fn check(case: &Case, crash: Option<u64>, donor: &Donor) -> bool {
     assert!(crash.is_some() || told == history.len(), "not all was told: {steps:?}");
     let database = place.open(small_caches());
     let store = database.group(GROUP).unwrap();
-    // What was reported is there; of the rest, a beginning may be.
+    // Reported writes must be there; of the others, a prefix may be.
     let mut wrong = Vec::new();
     for count in told..=history.len() {
         let model = match count.checked_sub(1) {
@@ -440,7 +440,7 @@ fn check(case: &Case, crash: Option<u64>, donor: &Donor) -> bool {
 }
 
 proptest! {
-    // Each case is some fifty opened databases.
+    // Each case opens some fifty databases.
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
@@ -456,7 +456,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// STO 1: what was reported is synced. A simulated disk loses what is not.
+    /// STO 1: reported writes are synced. A simulated disk loses unsynced ones.
     #[test]
     fn a_loss_of_power_at_any_write_or_sync_leaves_what_was_told(
         steps in prop::collection::vec(step(), 1..30),

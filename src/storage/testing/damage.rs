@@ -1,5 +1,5 @@
-//! What a disk may do to a database that is at rest, and what a crash may leave: the one is refused with
-//! the file's name, the other is opened.
+//! Damage to a database at rest, which is refused with the file's name, and the state after a
+//! crash, which is opened.
 
 use super::{GROUP, append, entry, id, open, options, scratch, written};
 use crate::{Database, GroupStore, engine::Family};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const ENTRIES: u64 = 60;
 const BODY_BYTES: usize = 3000;
 
-/// A group with entries and a vote, some of it in tables.
+/// A group with entries and a vote, some of them in tables.
 fn filled(dir: &Path) -> (Arc<Database>, GroupStore) {
     let database = open(dir, options());
     let store = database.group(GROUP).unwrap();
@@ -32,7 +32,7 @@ fn filled(dir: &Path) -> (Arc<Database>, GroupStore) {
     (database, store)
 }
 
-/// The directory as a crash at this moment would leave it, with what was handed to the system.
+/// The directory after a crash at this moment, with the data that were passed to the system.
 fn copy_of(dir: &Path) -> TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -50,7 +50,7 @@ fn copy_of(dir: &Path) -> TempDir {
     to
 }
 
-/// Files of the database whose names begin or end so, in order.
+/// Files of the database whose names satisfy `is`, in order.
 fn files(dir: &Path, is: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("db")).unwrap().flatten();
     let mut found: Vec<_> =
@@ -84,7 +84,7 @@ fn refusal(dir: &Path) -> String {
     }
 }
 
-/// Opens the directory and reads all of it, or gives what refuses.
+/// Opens the directory and reads all of it, or returns the refusal.
 fn read_all(dir: &Path) -> Result<(), String> {
     let database = Database::open(dir, options()).map_err(|error| error.to_string())?;
     let store = database.group(GROUP).map_err(|error| error.to_string())?;
@@ -98,7 +98,7 @@ fn read_all(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The directory with one file damaged is refused with the file's name, or has everything.
+/// The directory with one damaged file is refused with the file's name, or has lost nothing.
 fn noticed(dir: &Path, path: &Path, damage: impl Fn(&Path)) -> bool {
     let copy = copy_of(dir);
     let damaged = copy.path().join(path.strip_prefix(dir).unwrap());
@@ -107,8 +107,8 @@ fn noticed(dir: &Path, path: &Path, damage: impl Fn(&Path)) -> bool {
     match read_all(copy.path()) {
         Ok(()) => false,
         Err(told) => {
-            // RocksDB reports the number of a log that is gone, and of a table that it cannot open only
-            // that something is corrupt.
+            // RocksDB reports the number of a missing log; of a table that it cannot open it only
+            // reports corruption.
             let number = name.trim_start_matches('0').trim_end_matches(".log");
             let named = told.contains(name)
                 || (name.ends_with(".log") && told.contains(number))
@@ -120,7 +120,7 @@ fn noticed(dir: &Path, path: &Path, damage: impl Fn(&Path)) -> bool {
     }
 }
 
-/// Nothing marks the end of what a killed process had synced but what lies behind the hole.
+/// After a kill only the data after the gap show where the synced part ended.
 #[test]
 fn a_log_that_lost_its_middle_is_refused() {
     let dir = scratch();
@@ -150,7 +150,7 @@ fn a_last_write_that_a_crash_has_torn_is_no_hole() {
         &|log| truncate(log, end - 3),
         &|log| truncate(log, end - 20_000),
         &|log| flip(log, end as usize - 5),
-        // Blocks of a write reach the disk in any order.
+        // Blocks of a write may reach the disk in any order.
         &|log| {
             let mut bytes = fs::read(log).unwrap();
             bytes[end as usize - 26_000..end as usize - 20_000].fill(0);
@@ -164,7 +164,7 @@ fn a_last_write_that_a_crash_has_torn_is_no_hole() {
     }
 }
 
-/// A recycled file has the records of an older one behind its end.
+/// A recycled file has the records of an older one after its end.
 #[test]
 fn the_end_of_a_recycled_log_is_found() {
     let dir = scratch();
@@ -196,7 +196,7 @@ fn the_end_of_a_recycled_log_is_found() {
     assert!(refusal(copy.path()).contains(log.to_str().unwrap()));
 }
 
-/// What a stopped node's disk does to any file is noticed, or does no harm.
+/// Damage to any file of a stopped node is detected, or harmless.
 #[test]
 fn damage_at_rest_is_noticed_or_harmless() {
     let dir = scratch();
@@ -232,7 +232,7 @@ fn the_record_of_what_was_synced_is_itself_looked_after() {
     drop(filled(dir.path()));
     let copy = copy_of(dir.path());
     let synced = copy.path().join("SYNCED");
-    // One of the two places may be torn by a crash.
+    // A crash may tear one of the two places.
     flip(&synced, 10);
     read_all(copy.path()).unwrap();
     let copy = copy_of(dir.path());
@@ -244,7 +244,7 @@ fn the_record_of_what_was_synced_is_itself_looked_after() {
     assert!(refusal(copy.path()).contains("SYNCED"));
 }
 
-/// A former state of the database beside a later record of what was synced.
+/// An earlier state of the database beside a later record of the synced position.
 #[test]
 fn a_database_that_was_set_back_alone_is_refused() {
     let dir = scratch();

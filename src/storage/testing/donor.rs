@@ -1,4 +1,4 @@
-//! A replica of which there are snapshots, for the installs of the crash tests.
+//! A replica whose snapshots the crash tests install.
 
 use super::{
     GROUP, Place, append, entry, id,
@@ -11,7 +11,7 @@ use quorate_queue::{Change, NodeRecord, Record, RecordKey};
 use quorate_types::{LogIndex, StartNumber};
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-/// Another replica, of which there is a snapshot at each index.
+/// Another replica, with a snapshot at each index.
 pub(super) struct Donor {
     snapshots: BTreeMap<u64, (Arc<Database>, GroupStore, Place)>,
     pub(super) runs: BTreeMap<super::model::Run, Vec<Option<Bytes>>>,

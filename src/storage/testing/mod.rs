@@ -1,4 +1,4 @@
-//! Tests of the floor as a whole, and what they share.
+//! Tests of the whole crate, and their shared helpers.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -41,7 +41,7 @@ fn id(term: u64, index: u64) -> EntryId {
     EntryId { term: Term(term), leader: NodeId(1), index: LogIndex(index) }
 }
 
-/// Content that names where it belongs.
+/// Contents that identify their run and position.
 fn body(term: u64, queue: u64, level: u8, index: u64, position: u32, bytes: usize) -> Bytes {
     let mut text = format!("{term}/{queue}/{level}/{index}/{position}").into_bytes();
     text.resize(text.len().max(bytes), b'.');
@@ -73,13 +73,13 @@ fn entry(term: u64, index: u64, runs: &[(u64, u8, u32, usize)]) -> LogEntry {
     LogEntry { id: id(term, index), payload }
 }
 
-/// A directory in memory if there is one: these crashes lose no page cache, so that a sync to a
-/// disk would prove nothing and take its time.
+/// A directory in memory if possible: these crashes lose no page cache, so that a sync to a real
+/// disk would prove nothing and take time.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Options whose failures fail the test that checks for them, not the process.
+/// Options with which a failure fails the test that checks for it, not the process.
 fn options() -> Options {
     let mut options = Options::new(NodeId(1), Incarnation(77));
     options.fatal = Arc::new(|_| {});
@@ -91,7 +91,7 @@ fn open(dir: &Path, options: Options) -> Arc<Database> {
     Database::open(dir, options).unwrap()
 }
 
-/// A `done` and where its result arrives; nothing arrives if the process "crashes" first.
+/// A `done` and the receiver of its result; nothing is received if the process "crashes" first.
 fn done() -> (Done, Receiver<Result<(), StorageError>>) {
     let (sender, receiver) = bounded(1);
     (Box::new(move |result| drop(sender.send(result))), receiver)
@@ -101,7 +101,7 @@ fn done() -> (Done, Receiver<Result<(), StorageError>>) {
 const APPLIED: Committed = Committed { applied: LogIndex(u64::MAX), term: None };
 
 impl GroupStore {
-    /// One message of an entry that is applied.
+    /// One message of an applied entry.
     fn message(&self, wanted: MessageRef) -> Result<Option<Bytes>, StorageError> {
         Ok(match self.messages(&[wanted], APPLIED, 0)?.pop().unwrap() {
             StoredMessage::Here(message) => Some(message),
@@ -118,7 +118,7 @@ fn written(write: impl FnOnce(Done)) {
     receiver.recv().unwrap().unwrap();
 }
 
-/// Waits for a write of a group, whose database may be one that is stepped.
+/// Waits for a write of a group, whose database may be a stepped one.
 fn written_to(store: &GroupStore, write: impl FnOnce(Done)) {
     let (done, receiver) = done();
     write(done);
@@ -130,14 +130,14 @@ fn append(store: &GroupStore, entries: Vec<LogEntry>) {
     written_to(store, |done| store.append(entries, done));
 }
 
-/// Where a database lives.
+/// The location of a database.
 enum Place {
     Directory(tempfile::TempDir),
     Simulated(Disk),
 }
 
 impl Place {
-    /// On the disk that is simulated with that seed, or in a directory.
+    /// On a disk simulated with that seed, or in a directory.
     fn new(seed: Option<u64>) -> Self {
         seed.map_or_else(|| Self::Directory(scratch()), |seed| Self::Simulated(Disk::new(seed)))
     }

@@ -1,4 +1,4 @@
-//! What a group's part of the disk should be: obviously right, and slow.
+//! A simple, slow model of a group's part of the disk.
 
 use super::{APPLIED, GROUP, queue};
 use crate::{
@@ -15,16 +15,16 @@ pub(super) const LEVELS: u8 = 2;
 /// Queue, level, index.
 pub(super) type Run = (u64, u8, u64);
 
-/// What one group should have on disk.
+/// The expected contents of one group's part of the disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Model {
     pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) purged: Option<EntryId>,
     /// Messages of each run, `None` where cut; runs above the applied index are as appended.
     pub(super) runs: BTreeMap<Run, Vec<Option<Bytes>>>,
-    /// Runs whose messages are all settled: they may lie there until their removal.
+    /// Runs whose messages are all settled: they may still be there until their removal.
     pub(super) settled: BTreeSet<Run>,
-    /// What the last checkpoint wrote.
+    /// The contents of the last checkpoint.
     pub(super) checkpoint: Option<(EntryId, Bytes)>,
     pub(super) state: BTreeMap<Bytes, Bytes>,
     pub(super) vote: Option<Bytes>,
@@ -68,15 +68,15 @@ impl Model {
         self.settled.extend(runs.copied().collect::<Vec<_>>());
     }
 
-    /// Runs that must be there.
+    /// Runs that must exist.
     pub(super) fn live(&self) -> impl Iterator<Item = (&Run, &Vec<Option<Bytes>>)> {
         self.runs.iter().filter(|(run, messages)| {
             !self.settled.contains(run) && messages.iter().any(Option::is_some)
         })
     }
 
-    /// Compares log, votes and runs with what the store shows; `None` if they are the same, else
-    /// what differs.
+    /// Compares log, votes and runs with the store; `None` if they are equal, else a description of
+    /// the difference.
     pub(super) fn difference(&self, store: &GroupStore) -> Option<String> {
         let state = store.log_state();
         if (state.last_purged, state.last) != (self.purged, self.last()) {
@@ -126,7 +126,7 @@ impl Model {
         None
     }
 
-    /// Compares the runs that a machine is shown. Settled ones may or may not be among them.
+    /// Compares the runs that a machine reads. Settled ones may or may not be among them.
     pub(super) fn heads_difference(&self, replica: &ReplicaStore) -> Option<String> {
         for number in 1..=QUEUES {
             for level in 0..LEVELS {
@@ -148,7 +148,7 @@ impl Model {
         None
     }
 
-    /// All runs of a queue and level, read `limit` at a time, settled ones left out.
+    /// All runs of a queue and level, read `limit` at a time, without settled ones.
     fn shown(
         &self,
         replica: &ReplicaStore,
@@ -172,8 +172,8 @@ impl Model {
         }
     }
 
-    /// After a start: state as checkpointed; and once what is settled is removed, the runs on disk
-    /// are those that must be there and nothing else (STO, the invariant).
+    /// After a start: the state equals the checkpoint; and once settled runs are removed, exactly
+    /// the required runs are on disk (STO, the invariant).
     pub(super) fn start_difference(&self, store: &GroupStore) -> Option<String> {
         let loaded = store.load().unwrap();
         let checkpoint = loaded.applied.map(|applied| (applied, loaded.meta));
@@ -207,7 +207,8 @@ fn present(messages: &[Option<Bytes>]) -> Vec<bool> {
     messages.iter().map(Option::is_some).collect()
 }
 
-/// A read entry is right if it is the one appended, but for messages that are settled or cut.
+/// A read entry is right if it equals the appended one, except for messages that are settled or
+/// cut.
 fn same(found: &LogEntry, appended: &LogEntry, model: &Model) -> bool {
     if found.id != appended.id {
         return false;

@@ -1,4 +1,4 @@
-//! Which directories are opened, and what a refusal says.
+//! Directories that can be opened, and the texts of refusals.
 
 use super::{GROUP, append, entry, open, options, written};
 use crate::{Database, OpenError};
@@ -51,7 +51,7 @@ fn a_database_that_is_lost_is_another_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path(), options()));
     fs::remove_dir_all(dir.path().join("db")).unwrap();
-    // What says that there was one is still there.
+    // The file that identifies the directory is still there.
     assert!(matches!(refusal(dir.path(), 1), OpenError::Storage { .. }));
     fs::remove_file(dir.path().join("SYNCED")).unwrap();
     let mut other = options();
@@ -99,7 +99,7 @@ fn a_directory_in_use_is_refused() {
     let database = open(dir.path(), options());
     assert!(matches!(refusal(dir.path(), 1), OpenError::InUse { .. }));
     drop(database);
-    // And by anyone else who holds the lock, which belongs to an open file, not to a process. (A child
+    // Also if anyone else holds the lock, which belongs to an open file, not to a process. (A child
     // process would inherit the other tests' locks until it runs its program.)
     let holder = std::fs::File::open(dir.path().join("LOCK")).unwrap();
     holder.lock().unwrap();

@@ -1,5 +1,5 @@
-//! Reading messages: only those of committed entries, within a budget, and what cannot be read is
-//! not taken for what is not there.
+//! Reading messages: only those of committed entries, within a budget; an unreadable message is not
+//! reported as missing.
 
 use super::{APPLIED, GROUP, append, body, entry, open, options, queue, written};
 use crate::{
@@ -15,7 +15,7 @@ fn message(number: u64, index: u64, position: u32) -> MessageRef {
     MessageRef { queue: queue(number), message }
 }
 
-/// A store whose caches are of use only to what is not yet written, or also to what is.
+/// A store that caches only unwritten data, or also written data.
 fn store(dir: &Path, cached: bool) -> (Arc<Database>, GroupStore) {
     let mut options = options();
     if !cached {
@@ -41,8 +41,8 @@ fn f_1_an_entry_that_is_not_known_to_be_committed_is_not_shown_for_another() {
         let dir = tempfile::tempdir().unwrap();
         let (_database, store) = store(dir.path(), cached);
         append(&store, vec![entry(1, 1, &[(1, 0, 1, 50)])]);
-        // This node led term 1, and was cut off before anybody else had entry 2. Another node leads
-        // term 2, and its entry 2 is committed: that is what is asked for.
+        // This node led term 1, and was cut off before any other node had entry 2. Another node
+        // leads term 2, and its entry 2 is committed: a message of that entry is requested.
         append(&store, vec![entry(1, 2, &[(1, 0, 1, 50)])]);
         let here = |term, index| StoredMessage::Here(body(term, 1, 0, index, 0, 50));
         for by in [committed(1, None), committed(1, Some(2))] {
@@ -50,7 +50,7 @@ fn f_1_an_entry_that_is_not_known_to_be_committed_is_not_shown_for_another() {
             assert_eq!(read(&store, 2, by), StoredMessage::Unknown, "cached: {cached}");
             assert_eq!(read(&store, 3, by), StoredMessage::Unknown, "not here yet");
         }
-        // The leader's own log takes its place.
+        // The leader's own log replaces it.
         written(|done| store.truncate_after(Some(LogIndex(1)), done));
         assert_eq!(read(&store, 2, committed(1, Some(2))), StoredMessage::Unknown);
         append(&store, vec![entry(2, 2, &[(1, 0, 1, 50)])]);

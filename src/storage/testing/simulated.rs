@@ -1,5 +1,5 @@
-//! The simulated disk itself: what it loses and what it keeps, what fails on request, and
-//! that a database on it does nothing by itself.
+//! The simulated disk itself: its losses, its guarantees, failures on request, and that a database
+//! on it does nothing by itself.
 
 use super::{GROUP, append, done, entry, id, options, written_to};
 use crate::{
@@ -30,8 +30,8 @@ fn put(engine: &Engine, key: &[u8]) -> Result<(), StorageError> {
     engine.write_synced(batch.finish())
 }
 
-/// Writes one key that is synced and four whose sync fails; says what the crash took, and how many
-/// of the four are left.
+/// Writes one synced key and four whose sync fails; returns the loss of a crash, and how many of
+/// the four are left.
 fn crash_with_four_pending(seed: u64) -> (Loss, usize) {
     let disk = Disk::new(seed);
     let engine = Engine::Simulated(SimulatedEngine::open(&disk).unwrap());
@@ -80,7 +80,7 @@ fn a_killed_process_loses_nothing_that_was_written() {
     assert!(engine.get(Family::Log, b"2").unwrap().is_none());
 }
 
-/// Bytes and names of files are lost as long as they are not synced.
+/// Unsynced bytes and names of files can be lost.
 #[test]
 fn files_that_are_not_synced_may_be_lost() {
     let mut lost = [false; 3];
@@ -138,7 +138,7 @@ fn a_read_that_fails_is_told_and_the_next_one_succeeds() {
     append(&store, vec![entry(1, 2, &[])]);
     let read = || store.read(LogIndex(1), LogIndex(2), usize::MAX);
     for after in [0, 1] {
-        // The scan of the log, and the bodies of what it finds.
+        // The scan of the log, and the reads of the bodies.
         disk.fail(Operation::Read, after);
         assert!(matches!(read(), Err(StorageError::Disk { .. })), "read {after}");
     }
@@ -185,7 +185,7 @@ fn a_disk_is_open_once_and_nobody_is_told_after_a_crash() {
     store.save_vote(Bytes::from_static(b"second"), under_way);
     disk.crash();
     assert!(!disk.is_open());
-    // The dead process may go on as long as it likes.
+    // The dead process may continue as long as it likes.
     store.drive();
     database.close();
     assert!(told.recv().is_err(), "the end of the write is dropped untold");

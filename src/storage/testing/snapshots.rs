@@ -1,5 +1,5 @@
-//! Snapshots: what is streamed is what is installed; what is not whole is refused; a crash leaves
-//! either state, and no files.
+//! Snapshots: an install gives the streamed state; incomplete ones are refused; after a crash there
+//! is either state, and no files.
 
 use super::{GROUP, append, entry, id, model::runs_on_disk, open, options, queue, written};
 use crate::{Database, GroupStore, ReplicaStore, StorageError, engine::Family, snapshot};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A group with a backlog, larger than a few pieces, some of it cut; entries above the checkpoint.
+/// A group with a backlog of several chunks, partly cut, and with entries above the checkpoint.
 fn donor(dir: &Path, messages: u32) -> (Arc<Database>, GroupStore) {
     let database = open(dir, options());
     let store = database.group(GROUP).unwrap();
@@ -47,7 +47,7 @@ fn receive(store: &GroupStore, pieces: &[Bytes]) -> Result<crate::ReceivedSnapsh
     download.complete()
 }
 
-/// All records of the group in a column family, values and all, up to an index.
+/// All records of the group in a column family with their values, up to an index.
 fn records(store: &GroupStore, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
     use crate::codec::key;
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn what_is_installed_is_what_was_streamed() {
     assert!(pieces.iter().all(|piece| piece.len() <= snapshot::CHUNK_BYTES_MAX));
     let database = open(to.path(), options());
     let store = database.group(GROUP).unwrap();
-    // What is there goes: other runs, other state, a shorter log.
+    // The existing data are removed: other runs, other state, a shorter log.
     append(&store, (1..=7).map(|index| entry(9, index, &[(5, 1, 2, 10)])).collect());
     let neighbour = database.group(GroupId(GROUP.0 + 1)).unwrap();
     append(&neighbour, vec![entry(9, 1, &[(5, 1, 2, 10)])]);
@@ -91,7 +91,7 @@ fn what_is_installed_is_what_was_streamed() {
     assert_eq!((state.last_purged, state.last), (Some(id(1, 18)), Some(id(1, 18))));
     assert_eq!(neighbour.read(LogIndex(1), LogIndex(2), 0).unwrap().len(), 1);
     assert_eq!(runs_on_disk(&neighbour, neighbour.group(), Family::Heads), [(5, 1, 1)]);
-    // It goes on from there.
+    // The group continues after it.
     append(&store, vec![entry(2, 19, &[(1, 0, 1, 10)])]);
     drop((store, neighbour, database));
     let store = open(to.path(), options()).group(GROUP).unwrap();
@@ -106,7 +106,7 @@ fn runs_above_the_snapshot_stay_with_their_entries() {
     let pieces = pieces(&donor);
     let database = open(to.path(), options());
     let store = database.group(GROUP).unwrap();
-    // The same log, further on, with a queue that the snapshot does not know.
+    // The same log, longer, with a queue that the snapshot does not have.
     for index in 1..=25 {
         append(&store, vec![entry(1, index, &[(index % 3 + 1, 0, 2, 4000), (77, 2, 1, 10)])]);
     }
@@ -145,7 +145,7 @@ fn a_stream_that_is_not_whole_is_refused_and_leaves_nothing() {
     assert_eq!(files(to.path()), 0, "received, never installed");
 }
 
-/// What would fill the disk is refused first, also if it turns out larger than was said.
+/// A snapshot that would fill the disk is refused before, also if it is larger than announced.
 #[test]
 fn a_snapshot_that_does_not_fit_is_refused_before_it_fills_the_disk() {
     let (from, to) = (super::scratch(), super::scratch());
@@ -196,7 +196,7 @@ fn there_is_no_snapshot_before_the_first_checkpoint() {
     assert!(store.snapshot().unwrap().is_none());
 }
 
-/// A large snapshot takes its time, and only its own group's.
+/// A large snapshot delays only its own group.
 #[test]
 fn other_groups_do_not_wait_for_an_install() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -240,7 +240,8 @@ fn other_groups_do_not_wait_for_an_install() {
     assert_eq!(store.load().unwrap(), donor.load().unwrap());
 }
 
-/// STO 6: at whatever write an install is broken off, the start has the old state or the new one.
+/// STO 6: whatever write an install is interrupted at, the start finds the old state or the new
+/// one.
 #[test]
 fn an_install_that_was_broken_off_is_done_again() {
     let from = tempfile::tempdir().unwrap();
@@ -276,7 +277,7 @@ fn an_install_that_was_broken_off_is_done_again() {
         }
         outcomes.push(installed);
     }
-    // An append; then the mark, from which on there is no way back.
+    // An append; then the mark, from which on the install must be completed.
     assert_eq!(outcomes[..3], [false, false, true]);
     assert!(outcomes[2..].iter().all(|installed| *installed));
 }

@@ -1,4 +1,4 @@
-//! The writer: order, cycles, bounds, and what a failure does.
+//! The writer: order, cycles, bounds, and the effects of a failure.
 
 use super::{GROUP, append, done, entry, open, options};
 use crate::{LogEntry, Payload, StorageError, batch::Work, engine::Family};
@@ -40,7 +40,7 @@ fn what_waits_during_a_sync_shares_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path(), options());
     let (sender, cycles) = unbounded();
-    // The writer stands still in the first cycle's listener until the rest waits.
+    // The first cycle's listener blocks the writer until the other writes wait.
     let (release, held) = bounded::<()>(0);
     let first = AtomicUsize::new(0);
     database.writer().subscribe_cycles(Box::new(move |cycle| {
@@ -104,7 +104,7 @@ fn a_failed_write_is_told_once_to_the_hook_and_fails_all_that_follows() {
     let database = open(dir.path(), options);
     let store = database.group(GROUP).unwrap();
     append(&store, vec![entry(1, 1, &[(1, 0, 1, 10)])]);
-    // A record that cannot be read back makes the truncation fail.
+    // A record that cannot be decoded makes the truncation fail.
     let key = Bytes::copy_from_slice(&crate::codec::key::log_key(GROUP, LogIndex(1)));
     let value = Bytes::from_static(b"\xff");
     let (put_done, put) = done();

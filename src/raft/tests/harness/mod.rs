@@ -32,10 +32,10 @@ use tokio::time::Instant;
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use tonic::service::Routes;
 
-/// Everything awaited in these tests comes within this time, or the test fails.
+/// Time limit for everything that these tests await.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a node's sinks were called with.
+/// A call to a node's sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     Became(GroupId, Term),
@@ -43,7 +43,7 @@ pub enum Notice {
     Leader(GroupId, Term, Option<NodeId>),
     Installed(GroupId),
     ProposalLost(GroupId),
-    /// Group, term of the entry, leading.
+    /// Group, term of the entry, and whether the node leads.
     Applied(GroupId, Term, bool),
 }
 
@@ -121,7 +121,7 @@ pub struct Node {
     serving: JoinHandle<()>,
 }
 
-/// What is left of a process that has died.
+/// The remains of a process that has died.
 pub struct Dead {
     id: NodeId,
     groups: Groups,
@@ -135,13 +135,13 @@ pub struct Cluster {
     addresses: BTreeMap<NodeId, SocketAddr>,
     pub nodes: BTreeMap<NodeId, Node>,
     tune: fn(&mut Settings),
-    /// The test is over, well or by a panic.
+    /// The test has ended, or has panicked.
     over: Arc<AtomicBool>,
 }
 
 impl Drop for Cluster {
-    /// A test that panics drops what its groups still use. They end with errors then, and must not
-    /// take the panic's words with them.
+    /// A test that panics drops objects that its groups still use. The groups then end with errors,
+    /// which must not hide the message of the panic.
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
     }
@@ -211,7 +211,7 @@ impl Cluster {
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                // Past the test runner's capture, which an abort would take with it.
+                // Written past the test runner's capture, which an abort would lose.
                 let _ = writeln!(std::io::stderr().lock(), "group {group}: {reason}");
                 std::process::abort();
             }),
@@ -228,7 +228,7 @@ impl Cluster {
         self.nodes.get(&id).unwrap()
     }
 
-    /// A node's process dies: its port closes, and all its connections.
+    /// Ends a node's process: its port and all its connections close.
     pub async fn die(&mut self, id: NodeId) -> Dead {
         let node = self.nodes.remove(&id).unwrap();
         node.links.stop();
@@ -237,7 +237,7 @@ impl Cluster {
         Dead { id, groups: node.groups, links: node.links, database: node.database }
     }
 
-    /// What a dead process held is given back, as the system would do.
+    /// Releases the resources of a dead process, as the system would.
     pub async fn bury(&self, dead: Dead) {
         let Dead { id, groups, links, database } = dead;
         groups.stop().await;
@@ -257,7 +257,7 @@ impl Cluster {
 
     pub async fn restart(&mut self, id: NodeId) {
         let address = *self.addresses.get(&id).unwrap();
-        // What the former process still holds of the directory goes with its last task.
+        // The former process releases the directory when its last task ends.
         let listener = until("the port is free", || Listener::bind(address).ok()).await;
         let node = self.start_node(id, listener).await;
         self.nodes.insert(id, node);
@@ -372,8 +372,8 @@ pub fn enqueue(
     CommandEntry { command: codec::queue::encode_entry(&entry), bodies }
 }
 
-/// Writes an entry wherever the group is led at the moment, again and again until it is applied: a
-/// repeat is dropped by its session (SES 3). Leaderships may move on a busy machine.
+/// Writes an entry through the present leader, repeatedly until it is applied: a repeat is dropped
+/// by its session (SES 3). Leaderships may move on a busy machine.
 pub async fn write(groups: &[Arc<Group>], entry: &CommandEntry) {
     let started = Instant::now();
     loop {
