@@ -90,7 +90,7 @@ pub(crate) struct Session<'c, S, C> {
     connection: &'c C,
     machine: Machine,
     frame_max: u32,
-    /// Bytes of deliveries taken from the broker and not yet written. Above, no more are taken.
+    /// Bytes of deliveries taken from the broker and not yet written. Above this no more are taken.
     delivery_ahead_bytes: usize,
     operations: FuturesUnordered<Performing<'c>>,
     accounts: &'c mut Accounts,

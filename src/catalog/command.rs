@@ -110,7 +110,7 @@ impl CatalogCommand {
     }
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogReply {
     /// The command was carried out, or its effect was there already.

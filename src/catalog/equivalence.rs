@@ -6,7 +6,7 @@ use crate::{
 };
 use quorate_types::{Exception, FieldTable, FieldValue, QueueType, compared_arguments};
 
-/// What a classic redeclare of a quorum queue compares under relaxed checks (EQV-07).
+/// The arguments that relaxed checks compare when a quorum queue is redeclared as classic (EQV-07).
 const RELAXED: [&str; 7] = [
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",

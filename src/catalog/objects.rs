@@ -12,7 +12,7 @@ pub struct ExchangeRecord {
     pub name: ResourceName,
     /// Type of the exchange.
     pub kind: ExchangeType,
-    /// Kept, shown and compared only (EXC-11).
+    /// Has no effect; stored, shown and compared (EXC-11).
     pub durable: bool,
     /// Removed with its last binding as a source (EXC-09).
     pub auto_delete: bool,
@@ -42,16 +42,16 @@ pub enum ExchangeType {
 pub struct Binding {
     /// Exchange that messages come from.
     pub source: ResourceName,
-    /// Where they go, in the same virtual host.
+    /// Destination, in the same virtual host.
     pub destination: Destination,
-    /// Binding key; what it means depends on the type of the exchange.
+    /// Binding key; its meaning depends on the type of the exchange.
     pub key: ShortString,
     /// Arguments, as declared.
     pub arguments: FieldTable,
 }
 
 impl Binding {
-    /// As errors name it.
+    /// The object, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {
         let (kind, to) = match &self.destination {
@@ -63,32 +63,33 @@ impl Binding {
     }
 }
 
-/// Where a binding leads.
+/// The destination of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// A queue, by name; refused if the id is not the name's any more.
+    /// A queue, by name; refused if the name belongs to another id by then.
     Queue {
-        /// Name, unique among things of its kind.
+        /// Name of the queue.
         name: ShortString,
-        /// Id that the proposer found.
+        /// Id that the proposer found under the name.
         id: QueueId,
     },
     /// An exchange, by its name.
     Exchange(ShortString),
 }
 
-/// A queue's entry in the catalog: what a name leads to.
+/// A queue's entry in the catalog: the id, type and properties behind a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     /// Name, with its virtual host.
     pub name: ResourceName,
     /// Id of the queue.
     pub id: QueueId,
-    /// The run of the node that created it; refused when fenced (NAM 2).
+    /// The start of the node that created the queue; the entry is refused if that start is fenced
+    /// (NAM 2).
     pub creator: SessionId,
-    /// Type, given or by default (QUE-02).
+    /// Type, as declared or by default (QUE-02).
     pub queue_type: QueueType,
-    /// As declared (a durable exclusive one is kept as not durable, QUE-05).
+    /// As declared (a durable exclusive queue is stored as not durable, QUE-05).
     pub durable: bool,
     /// `auto-delete`: it ends with its last consumer or binding.
     pub auto_delete: bool,
@@ -98,12 +99,12 @@ pub struct QueueEntry {
     pub arguments: FieldTable,
 }
 
-/// A client connection: the run of the node it is on, and a count.
+/// A client connection: the start of the node that it is on, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
-    /// Run of the node.
+    /// The node and its start.
     pub session: SessionId,
-    /// Count within the run, from 1.
+    /// Number within the start, from 1.
     pub number: u64,
 }
 
@@ -112,7 +113,7 @@ pub struct ConnectionId {
 pub struct ClusterShape {
     /// Drawn by the node that forms the cluster; nodes of another cluster are refused.
     pub cluster: ClusterId,
-    /// Queue groups, numbered 1 to this.
+    /// Number of queue groups; their numbers start at 1.
     pub queue_groups: u16,
 }
 

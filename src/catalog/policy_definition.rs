@@ -142,15 +142,15 @@ impl PolicyKey {
         Self::ALL.iter().copied().find(|key| key.name() == name)
     }
 
-    /// Whether queues of the type have it; a policy with one that they have not does not match
+    /// True if queues of the type support the key; a policy with an unsupported key does not match
     /// them (POL-08, Q-12).
     #[must_use]
     pub fn is_of(self, queue_type: QueueType) -> bool {
         self.spec().queue_types.contains(&queue_type)
     }
 
-    /// How an operator policy's value meets the policy's (OPP-03); `None`: operator policies
-    /// cannot have it (OPP-01).
+    /// How an operator policy's value is merged with the policy's (OPP-03); `None`: operator
+    /// policies cannot set the key (OPP-01).
     #[must_use]
     pub fn merge(self) -> Option<Merge> {
         self.spec().merge
@@ -167,7 +167,7 @@ impl PolicyKey {
     }
 }
 
-/// DLM-01: of two delivery limits the smaller, but if either is negative (none) the larger.
+/// DLM-01: of two delivery limits the smaller, but if either is negative (unlimited) the larger.
 #[must_use]
 pub fn smaller_limit(left: i64, right: i64) -> i64 {
     if left < 0 || right < 0 { left.max(right) } else { left.min(right) }
@@ -293,7 +293,7 @@ pub fn effective(
     }
 }
 
-/// In which group a new queue is created: as its argument says, else its policy (ARG-13).
+/// How the group of a new queue is selected: by its argument, else by its policy (ARG-13).
 #[must_use]
 pub fn leader_locator(arguments: &QueueArguments, policy: &PolicyDefinition) -> LeaderLocator {
     let of_policy = || {
@@ -303,7 +303,7 @@ pub fn leader_locator(arguments: &QueueArguments, policy: &PolicyDefinition) -> 
     arguments.leader_locator.or_else(of_policy).unwrap_or_default()
 }
 
-/// Of two limits the smaller one; one alone counts (POL-07).
+/// The smaller of two limits, or the only one (POL-07).
 fn smaller(argument: Option<u64>, policy: Option<u64>) -> Option<u64> {
     match (argument, policy) {
         (Some(argument), Some(policy)) => Some(argument.min(policy)),
@@ -312,7 +312,8 @@ fn smaller(argument: Option<u64>, policy: Option<u64>) -> Option<u64> {
     }
 }
 
-/// POL-07: a quorum queue's policy beats its argument, a classic one's does not.
+/// POL-07: for a quorum queue the policy wins over the argument, for a classic queue the argument
+/// wins.
 fn overflow(
     arguments: &QueueArguments,
     policy: &PolicyDefinition,
@@ -327,7 +328,7 @@ fn overflow(
     chosen.unwrap_or(Overflow::DropHead)
 }
 
-/// Where dead letters go: each part by argument, else by policy (POL-07).
+/// Dead-letter exchange, routing key and strategy: each by argument, else by policy (POL-07).
 fn dead_letter(arguments: &QueueArguments, policy: &PolicyDefinition) -> Option<DeadLetter> {
     let either = |argument: &Option<ShortString>, key| {
         argument.as_ref().or_else(|| policy.text(key)).map(ShortString::detached)
@@ -341,7 +342,8 @@ fn dead_letter(arguments: &QueueArguments, policy: &PolicyDefinition) -> Option<
     })
 }
 
-/// Q-10, DLM-01: negative is no limit; absent is 20 on a quorum queue, none on a classic one.
+/// Q-10, DLM-01: a negative limit means unlimited; the default is 20 for a quorum queue, unlimited
+/// for a classic one.
 fn delivery_limit(
     arguments: &QueueArguments,
     policy: &PolicyDefinition,

@@ -134,7 +134,7 @@ fn is_age(text: &str) -> bool {
     })
 }
 
-/// POL-24.
+/// POL-24: the keys of delayed retries must be consistent.
 fn check_delayed_retry(definition: &PolicyDefinition) -> Result<(), String> {
     let (least, most) = (
         definition.integer(PolicyKey::DelayedRetryMin),

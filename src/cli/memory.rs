@@ -11,9 +11,9 @@ const MIB: u64 = 1 << 20;
 pub(crate) struct Division {
     /// Memory of the machine or cgroup.
     pub(crate) machine_memory_bytes: u64,
-    /// Where publishers are blocked.
+    /// Memory use at which publishers are blocked.
     pub(crate) memory_high_watermark: u64,
-    /// Bytes for the messages that were written last.
+    /// Cache of the messages that were written last.
     pub(crate) run_cache_bytes: u64,
     /// Bytes for RocksDB's memtables.
     pub(crate) write_buffer_bytes: u64,
@@ -21,7 +21,8 @@ pub(crate) struct Division {
     pub(crate) block_cache_bytes: u64,
     /// Bodies of connection-bound queues.
     pub(crate) exclusive_memory_bytes: u64,
-    /// What waits to be sent to one other node in bulk; a quarter of it for what is urgent.
+    /// Messages that wait to be sent to one other node in bulk; another quarter of it for urgent
+    /// ones.
     pub(crate) lane_bytes: u64,
     /// Bodies that clients make the node hold.
     pub(crate) client_memory: u64,
@@ -79,7 +80,7 @@ impl Division {
     /// Memory that is not part of the clients' budget, with this number of other nodes.
     fn fixed(&self, peers: u64) -> u64 {
         let lanes = peers * (self.lane_bytes + self.lane_bytes / 4);
-        // Memtables that are being written to tables are held beside those that are filled.
+        // Memtables that are being flushed are held in addition to those that are being filled.
         let storage = self.run_cache_bytes + 2 * self.write_buffer_bytes + self.block_cache_bytes;
         BASE_BYTES + storage + self.exclusive_memory_bytes + lanes
     }
@@ -103,7 +104,7 @@ mod tests {
         let small = division(&[], 512 * MIB);
         let all = small.fixed(2) + 2 * small.client_memory + 2 * small.client_memory / 4;
         assert!(all <= small.memory_high_watermark, "{} MiB: {small:?}", all / MIB);
-        // `small` of cluster-tests' attacks.rs has the same.
+        // `small` in cluster-tests' attacks.rs assumes the same value.
         assert_eq!(small.client_memory / MIB, 36);
         assert_eq!((small.run_cache_bytes, small.write_buffer_bytes), (16 * MIB, 32 * MIB));
         assert_eq!(

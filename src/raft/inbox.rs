@@ -1,4 +1,5 @@
-//! What the other nodes ask of this one's groups: the raft floor's part of the rpc port.
+//! Requests of other nodes to this node's groups: the part of the rpc port that belongs to this
+//! crate.
 
 use crate::{
     append_session::AppendSessions,
@@ -22,14 +23,14 @@ use quorate_rpc::{Cause, Origin, PeerHello, Responder};
 use quorate_types::{BootNumber, GroupId, NodeId};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Receives what the links bring for the groups. Made before the links, since they need a handler
-/// from their start; refuses everything until the groups have started.
+/// Receives the groups' messages from the links. It is created before the links, since they need a
+/// handler from the start; it refuses everything until the groups have started.
 #[derive(Clone, Default)]
 pub struct Inbox(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Weak, since the groups hold the links and these hold the inbox.
+    /// Weak, since the groups hold the links, which hold the inbox.
     groups: OnceLock<Weak<Shared>>,
     appends: AppendSessions,
     snapshots: SnapshotSessions,
@@ -47,7 +48,7 @@ impl Inbox {
         let _ = self.0.groups.set(Arc::downgrade(groups));
     }
 
-    /// The groups stop: what streams there are end.
+    /// Closes all streams, because the groups stop.
     pub(crate) fn close(&self) {
         self.0.appends.clear();
         self.0.snapshots.clear();
@@ -59,13 +60,14 @@ impl Inbox {
         (!stopping).then_some(groups)
     }
 
-    /// Whether a service is this floor's. The handler of the links hands on what is.
+    /// True if a service belongs to this crate. The handler of the links passes such messages on.
     #[must_use]
     pub fn serves(&self, service: u32) -> bool {
         service <= SERVICE_MAX
     }
 
-    /// A request for one of this floor's services; see [`quorate_rpc::LinkHandler::request`].
+    /// Handles a request for one of this crate's services; see
+    /// [`quorate_rpc::LinkHandler::request`].
     pub fn request(
         &self,
         origin: &Origin,
@@ -106,11 +108,11 @@ impl Inbox {
         }
     }
 
-    /// A notice for one of this floor's services; see [`quorate_rpc::LinkHandler::notice`].
+    /// Handles a notice for one of this crate's services; see [`quorate_rpc::LinkHandler::notice`].
     pub fn notice(&self, origin: &Origin, service: u32) {
         match (self.groups(), Service::of(service)) {
             (Some(groups), Some(Service::Leaving)) => groups.departures().note(&origin.peer),
-            // Groups that have ended have nobody to hand over to a node that leaves.
+            // Groups that have ended do not hand over to a node, so its departure does not matter.
             (None, Some(Service::Leaving)) => {}
             (_, unexpected) => {
                 tracing::warn!(
@@ -120,15 +122,15 @@ impl Inbox {
         }
     }
 
-    /// A node is linked; see [`quorate_rpc::LinkHandler::connected`].
+    /// Handles the linking of a node; see [`quorate_rpc::LinkHandler::connected`].
     pub fn connected(&self, peer: &PeerHello) {
         if let Some(groups) = self.groups() {
             groups.node_connected(peer);
         }
     }
 
-    /// A process is lost; see [`quorate_rpc::LinkHandler::lost`]. One known dead is succeeded at
-    /// once where it led.
+    /// Handles the loss of a process; see [`quorate_rpc::LinkHandler::lost`]. If it is known to be
+    /// dead, its leaderships are taken over at once.
     pub fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
         let Some(groups) = self.groups() else { return };
         groups.reach().lost(node);
@@ -146,7 +148,7 @@ impl Inbox {
     }
 }
 
-/// Answers what is not a stream.
+/// Answers a request that does not belong to a stream.
 async fn answer(
     groups: Arc<Shared>,
     member: Arc<Group>,
@@ -206,7 +208,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A heartbeat's answer in the words of a stream of appends.
+/// The answer to a heartbeat, in the form of a stream of appends.
 fn stream_result(
     answer: AppendEntriesResponse<TypeConfig>,
     previous: Option<crate::type_config::LogId>,

@@ -17,18 +17,18 @@ pub struct Settings {
     pub members: BTreeSet<NodeId>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
-    /// A leader says this often that it is there.
+    /// Interval between two heartbeats of a leader.
     pub raft_heartbeat: Duration,
     /// Shortest random time that a follower waits, after its leader's lease has run out, before it
     /// begins an election (DESIGN §8).
     pub election_min: Duration,
     /// Longest such time, and the lease: how long a follower believes in a leader that is silent.
     pub election_max: Duration,
-    /// Bytes of the logs that are kept for lagging followers, of all groups together.
+    /// Bytes of all groups' logs together that are kept for lagging followers.
     pub log_tail_bytes: u64,
     /// Longest time between two checkpoints of changed state (DESIGN §3).
     pub checkpoint: Duration,
-    /// Bytes of changed state of a group that bring its next checkpoint forward.
+    /// Bytes of changed state of a group that trigger its next checkpoint early.
     pub checkpoint_bytes: usize,
     /// Maximum of proposals in flight in one group; at this limit proposers wait.
     pub proposals_max: usize,
@@ -64,11 +64,11 @@ impl Settings {
         let config = Config {
             cluster_name: "quorate".to_owned(),
             heartbeat_interval: ms(self.raft_heartbeat),
-            // This floor sends them, all groups' together.
+            // This crate sends them, for all groups together.
             enable_heartbeat: false,
             election_timeout_min: ms(self.election_min),
             election_timeout_max: ms(self.election_max),
-            // Snapshots and purges are this floor's own affair (openraft's issue 2116).
+            // This crate decides about snapshots and purges (openraft's issue 2116).
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
             // A proposal is an entry with hundreds of commands; bytes bound an append.

@@ -18,7 +18,7 @@ use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 
-/// What the groups' tasks share.
+/// State shared by the groups' tasks.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) links: Links,
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     gate: Gate,
     departures: Departures,
     reach: Reach,
-    /// Processes taken for dead, the latest of each node.
+    /// Processes known to be dead, the latest of each node.
     died: Mutex<BTreeMap<NodeId, BootNumber>>,
     pub(crate) stopping: watch::Sender<bool>,
     fatal: FatalHook,
@@ -85,7 +85,7 @@ impl Shared {
         (self.fatal)(group, reason);
     }
 
-    /// A node can be reached again: followers on it need not wait for the next attempt.
+    /// Handles that a node is reachable again: followers on it are retried at once.
     pub(crate) fn node_connected(self: &Arc<Self>, peer: &PeerHello) {
         let (shared, node) = (Arc::clone(self), peer.node);
         self.departures.met(peer);
@@ -97,19 +97,19 @@ impl Shared {
         }
         tokio::spawn(async move {
             for group in shared.all() {
-                // A group that has ended needs none.
+                // A group that has ended needs no reset.
                 let _ = group.raft().trigger().reset_backoff([raft_id(node)]).await;
             }
         });
     }
 
-    /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
+    /// Handles that a node's process is dead, without waiting for a timeout (DESIGN §8).
     pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
         self.died.lock().insert(node, boot);
         tokio::spawn(succession::succeed(Arc::clone(self), node));
     }
 
-    /// Leaderships are taken, or not, by election timeouts.
+    /// Election timeouts are active only if this node may lead.
     pub(crate) fn follow_gate(&self) {
         let may_lead = self.gate.may_lead();
         self.all().for_each(|group| group.raft().runtime_config().elect(may_lead));

@@ -52,7 +52,7 @@ pub enum StartError {
     Raft {
         /// Group that could not be started.
         group: GroupId,
-        /// What it says.
+        /// The error of openraft.
         reason: String,
     },
 }

@@ -26,12 +26,12 @@ pub struct Options {
     pub run_cache_bytes: usize,
     /// Bytes of recent log entries kept in memory for one group, beyond those not yet written.
     pub tail_cache_bytes: usize,
-    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many bytes has
-    /// more time.
+    /// A longer sync makes `LogWriter::is_stalled` true (DESIGN §8); a sync of many bytes has more
+    /// time.
     pub watchdog: Duration,
-    /// Bytes of the disk that a snapshot leaves free, or it is not received.
+    /// Free bytes that a snapshot must leave on the disk, or it is refused.
     pub disk_free_limit: u64,
-    /// What to do when a write has failed.
+    /// Called when a write has failed.
     pub fatal: FatalHook,
     /// In tests: number of writes to RocksDB after which the writer "crashes".
     #[cfg(test)]

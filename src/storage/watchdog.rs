@@ -11,7 +11,8 @@ pub(crate) struct Watchdog {
     origin: Instant,
     /// Longest time that a sync may take, beside what its bytes explain: setting `watchdog_ms`.
     limit: Duration,
-    /// Microseconds from `origin` to the begin of the sync that runs, plus 1; 0 if none runs.
+    /// Microseconds from `origin` to the beginning of the sync in progress, plus 1; 0 if there is
+    /// none.
     began: AtomicU64,
     /// Bytes that it writes.
     bytes: AtomicU64,

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// Bounds of one node's connections, by its settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Largest body taken.
+    /// Largest body that is accepted.
     pub(crate) max_message_size: u64,
     /// Consumers of one channel (CON-07).
     pub(crate) consumer_max_per_channel: Option<u32>,

@@ -95,7 +95,8 @@ impl Channel {
             );
             return Err(Fault::new(ReplyCode::FrameError, text, id));
         }
-        // One that is too large is counted to its end and refused then (PUB-02, FRM-17).
+        // The frames of a body that is too large are counted, and the message is refused at its end
+        // (PUB-02, FRM-17).
         let keep =
             body_bytes <= out.env.bounds.max_message_size && matches!(carrier, Carrier::Publish(_));
         let body = Assembly::new(body_bytes, keep);

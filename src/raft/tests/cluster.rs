@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 const GROUP: GroupId = GroupId(1);
 
-/// Log kept where a test waits for a purge. Records count, bodies do not (they are kept elsewhere):
-/// about two hundred entries, which also a disk that syncs a few times a second writes in time.
+/// Log bytes kept where a test waits for a purge. Records count, bodies do not (they are stored
+/// separately): about two hundred entries, which even a disk with few syncs a second writes in
+/// time.
 const LOG_TAIL_BYTES: u64 = 32 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ pub(crate) struct RocksEngine {
     cache: Cache,
     dir: PathBuf,
     disk_free_limit: u64,
-    /// Sequence number up to which everything is known to be on the disk.
+    /// Sequence number up to which everything is known to be on disk.
     synced: AtomicU64,
     /// Held while tables are ingested: meanwhile the sequence number is ahead of the disk.
     ingesting: Mutex<()>,
