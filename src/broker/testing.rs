@@ -1,7 +1,7 @@
 //! A broker with one node, without groups and links, which serves connection-bound queues: for unit
 //! tests of this crate. Its functions must be called within a tokio runtime.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, NodeLimits, SpillSettings, WallClock,
@@ -13,10 +13,11 @@ use crate::{
     node::Node,
 };
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
-use quorate_queue::Delivery;
+use quorate_queue::{Command, Delivery, QueueConfig, Reply};
 use quorate_types::{
     BootNumber, ClusterId, ConsumerId, Counts, DeliveryNumber, GroupId, Home, Incarnation, Level,
-    LogIndex, MessageId, NodeId, QueueId, QueueType, SessionId, ShortString, StartNumber,
+    LogIndex, MessageId, NodeId, QueueId, QueueType, ResourceName, SessionId, ShortString,
+    StartNumber,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -77,6 +78,17 @@ pub(crate) fn node() -> Arc<Node> {
     node.receive_own_now();
     node.base.context.spawn(Arc::clone(&node).receive_own());
     node
+}
+
+/// A new connection-bound queue of that node, which nothing names.
+pub(crate) async fn local_queue(node: &Node) -> QueueId {
+    let name =
+        ResourceName { vhost: ShortString::from_static("/"), name: ShortString::from_static("q") };
+    let config = QueueConfig::plain(QueueType::Classic);
+    let create = Command::CreateQueue { name, config, bound: Some(1) };
+    let created = node.base.proposers.ask(Home::Node(SESSION.node), create).await.unwrap();
+    let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+    queue
 }
 
 /// A client connection of that node, as the front end stores it.

@@ -45,33 +45,20 @@ impl FrontEnd {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::{node::Node, testing};
     use bytes::Bytes;
-    use quorate_queue::{Command, MessageHead, QueueConfig};
+    use quorate_queue::{Command, MessageHead};
     use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
-    use quorate_types::{
-        Level, NodeId, QueueId, QueueType, ResourceName, ShortString, StartNumber,
-    };
+    use quorate_types::{Level, NodeId, QueueId, StartNumber};
     use tokio::sync::oneshot;
 
     const HOME: Home = Home::Node(testing::SESSION.node);
 
     /// A queue with one message.
     async fn queue(node: &Arc<Node>) -> QueueId {
-        let name = ResourceName {
-            vhost: ShortString::from_static("/"),
-            name: ShortString::from_static("q"),
-        };
-        let config = QueueConfig::plain(QueueType::Classic);
-        let created = node
-            .base
-            .proposers
-            .ask(HOME, Command::CreateQueue { name, config, bound: Some(1) })
-            .await
-            .unwrap();
-        let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+        let queue = testing::local_queue(node).await;
         let head = MessageHead { body_bytes: 4, expiration_ms: None };
         let messages = vec![Bytes::from_static(b"body")];
         let run = ProposedRun { queue, level: Level(0), heads: vec![head], messages };

@@ -52,10 +52,11 @@ impl QueueOperations<'_> {
 }
 
 impl Queues {
-    /// Ends a queue that has no name, or shall have none any more.
-    pub(crate) fn end_unnamed(&self, id: QueueId) {
+    /// Ends a queue that no entry of the catalog names, or whose entry is removed too. The receiver
+    /// gets the queue's reply.
+    pub(crate) fn end_unnamed(&self, id: QueueId) -> oneshot::Receiver<Reply> {
         let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
-        self.base.proposers.submit(id.home, end);
+        self.base.proposers.submit_for_reply(id.home, end)
     }
 
     /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
@@ -114,8 +115,7 @@ impl ExclusiveQueues {
         let mut ends = Vec::new();
         for id in queues {
             let was_local = self.base.led.local.forget(id);
-            let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
-            ends.push(self.base.proposers.submit_for_reply(id.home, end));
+            ends.push(self.queues.end_unnamed(id));
             if self.base.catalog.read().queue_by_id(id).is_some() {
                 entries.push(CatalogCommand::RemoveQueue { queue: id });
             } else {
@@ -163,29 +163,19 @@ fn delete_timeout(name: &ResourceName) -> Exception {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
     use crate::testing;
-    use quorate_queue::QueueConfig;
-    use quorate_types::{Home, NodeId, QueueType};
     use tokio::time::{Duration, timeout};
 
     /// A publish through another node may arrive before this node's own commands are applied.
     #[tokio::test(start_paused = true)]
     async fn conn_27_a_close_is_not_confirmed_before_the_queues_have_ended() {
         let node = testing::node();
-        let home = Home::Node(NodeId(1));
-        let name = ResourceName {
-            vhost: ShortString::from_static("/"),
-            name: ShortString::from_static("q"),
-        };
-        let config = QueueConfig::plain(QueueType::Classic);
-        let create = Command::CreateQueue { name, config, bound: Some(1) };
-        let created = node.base.proposers.ask(home, create).await.unwrap();
-        let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+        let queue = testing::local_queue(&node).await;
         node.exclusive.end_exclusive(BTreeSet::from([queue])).await;
-        let left = node.base.led.with_machine(home, |machine| machine.queue(queue).is_some());
+        let left = node.base.led.with_machine(queue.home, |machine| machine.queue(queue).is_some());
         assert_eq!(left, Some(false));
         // A queue that has ended is no reason to wait.
         let again = node.exclusive.end_exclusive(BTreeSet::from([queue]));

@@ -5,7 +5,6 @@ mod tests;
 
 use crate::{
     base::Base,
-    context::Context,
     leader::local::says_gone,
     names::Granting,
     node::Node,
@@ -16,7 +15,6 @@ use quorate_queue::Answer;
 use quorate_rpc::{Origin, PeerHello, Responder};
 use quorate_types::{BootNumber, GroupId, Home, NodeId};
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 impl Node {
     /// Takes a notice from another node. Must not block.
@@ -61,7 +59,10 @@ impl Node {
         for own in messages {
             match own {
                 Own::Message(message) => self.receive(context.me, context.boot, message),
-                Own::Request(request, reply) => self.own_request(request, reply),
+                Own::Request(request, asker) => {
+                    // The asker may have given up.
+                    self.answer(context.me, context.boot, request, |reply| drop(asker.send(reply)));
+                }
             }
         }
         let own = led.own_home();
@@ -157,15 +158,10 @@ impl Node {
     ) {
         let PeerHello { node: from, boot, .. } = origin.peer;
         match request_wire::decode_request(service, payload, self.base.context.me) {
-            Ok(request) => {
-                let node = Arc::clone(self);
-                self.base.context.spawn(async move {
-                    // Without a reply, dropping the responder refuses the request.
-                    if let Some(reply) = node.reply(from, boot, request).await {
-                        responder.answer(request_wire::encode_reply(reply));
-                    }
-                });
-            }
+            // Without a reply, dropping the responder refuses the request.
+            Ok(request) => self.answer(from, boot, request, move |reply| {
+                responder.answer(request_wire::encode_reply(reply));
+            }),
             Err(error) => {
                 tracing::warn!(%from, service, %error, "cannot decode a request of another node");
                 responder.refuse(Bytes::from(error.to_string()));
@@ -173,14 +169,18 @@ impl Node {
         }
     }
 
-    /// Takes a request of this node to itself.
-    fn own_request(self: &Arc<Self>, request: PeerRequest, reply: oneshot::Sender<PeerReply>) {
-        let (node, Context { me, boot, .. }) = (Arc::clone(self), &*self.base.context);
-        let (me, boot) = (*me, *boot);
+    /// Has a request carried out by a task, which sends the reply if there is one.
+    fn answer(
+        self: &Arc<Self>,
+        from: NodeId,
+        boot: BootNumber,
+        request: PeerRequest,
+        send: impl FnOnce(PeerReply) + Send + 'static,
+    ) {
+        let node = Arc::clone(self);
         self.base.context.spawn(async move {
-            if let Some(value) = node.reply(me, boot, request).await {
-                // The asker may have given up.
-                drop(reply.send(value));
+            if let Some(reply) = node.reply(from, boot, request).await {
+                send(reply);
             }
         });
     }
