@@ -12,7 +12,7 @@ use crate::{
     store::StoreError,
     transfer::answer_of,
 };
-use quorate_types::{LetterHome, Sequence, SessionId, StartNumber};
+use quorate_types::{LetterHome, PlantedBug, Sequence, SessionId, StartNumber};
 
 /// A sender that numbers its commands to this machine.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Machine {
             self.stabilize(apply)?;
         }
         let last = self.received(sender).map_or(Sequence(0), |record| record.last);
-        if first.0 > last.0 + 1 {
+        if first.0 > last.0 + 1 && !PlantedBug::NoGapRefusal.is_in() {
             refuse(commands, apply);
             let (want, by) = (Sequence(last.0 + 1), self.letter_home());
             apply.out.answers.push(match sender {
@@ -92,7 +92,7 @@ impl Machine {
     ) -> Result<(usize, Vec<(Sequence, Reply)>), StoreError> {
         let (sender, mut done, mut other) = (batch.sender, 0, Vec::new());
         for (number, command) in (batch.first.0..).map(Sequence).zip(batch.commands) {
-            if number <= last {
+            if number <= last && !PlantedBug::NoProducerSession.is_in() {
                 refuse(std::slice::from_ref(command), apply);
                 let kept = self.received(sender).and_then(|record| record.answers.get(&number));
                 other.extend(kept.map(|reply| (number, reply.clone())));

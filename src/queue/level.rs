@@ -244,7 +244,7 @@ impl LevelState {
     pub(crate) fn purge(&mut self, current: LogIndex) -> u64 {
         let purged = self.ready();
         for (index, _) in std::mem::take(&mut self.requeued).into_keys() {
-            self.living.bury(index, 1);
+            self.living.subtract(index, 1);
             self.requeued_changed = true;
         }
         self.requeued_bytes = 0;

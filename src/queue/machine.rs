@@ -16,7 +16,8 @@ use crate::{
     tally::Tally,
 };
 use quorate_types::{
-    Holder, Home, LetterHome, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber,
+    Holder, Home, LetterHome, LogIndex, NodeId, PlantedBug, QueueId, Sequence, SessionId,
+    StartNumber,
 };
 use std::collections::BTreeMap;
 
@@ -125,7 +126,7 @@ impl Machine {
     ) -> Apply<'a> {
         let mut group = std::mem::take(&mut self.group);
         // The clock never moves backwards (DESIGN §4, *Time*).
-        group.time = group.time.max(entry.stamp.time);
+        group.time = group.time.max(entry.stamp.time).plus_ms(PlantedBug::own_clock_ms());
         group.wall = entry.stamp.wall;
         let mut digest = Digest(group.digest);
         digest.step(Step::Entry, index.0, group.time.0);

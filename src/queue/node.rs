@@ -11,7 +11,7 @@ use crate::{
     record::LeftOver,
     store::StoreError,
 };
-use quorate_types::{ConsumerId, NodeId, QueueId, Sequence, SessionId, StartNumber};
+use quorate_types::{ConsumerId, NodeId, PlantedBug, QueueId, Sequence, SessionId, StartNumber};
 use std::collections::BTreeSet;
 
 impl Machine {
@@ -99,7 +99,7 @@ impl Machine {
             work.insert((id, consumer.session));
         }
         work.extend(apply.holders.gets_of(first, last).map(|(session, queue)| (queue, session)));
-        for (queue, session) in work {
+        for (queue, session) in PlantedBug::in_hash_map_order(work.into_iter().collect()) {
             if !self.end_if_abandoned(queue, apply) {
                 let gets_through = last_get(session, apply);
                 apply.leave(LeftOver::RequeueSession { queue, session, gets_through, counted });

@@ -358,7 +358,7 @@ impl Queue {
     pub(crate) fn forget_kept(&mut self, apply: &mut Apply<'_>) -> u64 {
         let kept = self.letters.take_kept();
         for letter in &kept {
-            self.bury_letter(letter, apply);
+            self.settle_letter(letter, apply);
         }
         kept.len() as u64
     }
@@ -381,15 +381,15 @@ impl Queue {
     /// Removes a letter and its message.
     fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
         if let Some(letter) = self.letters.remove(number) {
-            self.bury_letter(&letter, apply);
+            self.settle_letter(&letter, apply);
         }
     }
 
-    fn bury_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
+    fn settle_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Answer, digest::of_message(letter.message), 0);
         let message = letter.message;
         if let Some(level) = self.levels.get_mut(&message.level) {
-            level.living.bury(message.index, 1);
+            level.living.subtract(message.index, 1);
             if level.refused_letters.end((message.index, message.position)) {
                 apply.cut_letter(self.id, message);
             }

@@ -307,7 +307,7 @@ impl Burial {
         if let Some(message) = self.last
             && let Some(state) = levels.get_mut(&message.level)
         {
-            state.living.bury(message.index, self.count);
+            state.living.subtract(message.index, self.count);
         }
         self.count = 0;
         self.last = None;

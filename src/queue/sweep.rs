@@ -29,7 +29,7 @@ impl Living {
     }
 
     /// Subtracts messages that were settled from the run's count.
-    pub(crate) fn bury(&mut self, index: LogIndex, count: u32) {
+    pub(crate) fn subtract(&mut self, index: LogIndex, count: u32) {
         let Some(left) = self.runs.get_mut(&index) else {
             debug_assert!(false, "a message of run {index} died that was not out");
             return;

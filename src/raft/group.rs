@@ -7,7 +7,7 @@
 
 use crate::{
     aligned_runtime::every,
-    codec::Position,
+    codec::{Position, decode_vote},
     metrics::GroupMetrics,
     purge::Sending,
     read::Rounds,
@@ -231,6 +231,14 @@ impl Group {
         self.standing.is_leading()
     }
 
+    /// The term of the last vote of this node, on disk or not; `None` before the first vote, and if
+    /// it cannot be decoded.
+    #[must_use]
+    pub fn voted(&self) -> Option<Term> {
+        let vote = decode_vote(&self.store.vote()?).ok()?;
+        Some(Term(vote.leader_id.term))
+    }
+
     /// The present leadership.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
@@ -333,7 +341,8 @@ impl Group {
         Some(Position { group: self.id, vote, last, may_lead })
     }
 
-    /// Waits until appended entries are flushed and committed ones are applied, at most for `wait`.
+    /// Waits until appended entries are flushed and committed ones are applied, at most for `wait`,
+    /// and not after the group's Raft has ended.
     pub(crate) async fn quiet(&self, wait: Duration) {
         let mut flushed = self.raft.watch_log_progress();
         let data = self.raft.data_metrics();
@@ -348,7 +357,10 @@ impl Group {
                     return;
                 }
                 // A change of either value; the pause covers the one that is not watched.
-                let _ = timeout(Duration::from_millis(5), flushed.changed()).await;
+                if let Ok(Err(_ended)) = timeout(Duration::from_millis(5), flushed.changed()).await
+                {
+                    return;
+                }
             }
         };
         if timeout(wait, settled).await.is_err() {

@@ -14,7 +14,7 @@ use openraft::{
     storage::RaftLogStorage,
 };
 use quorate_storage::{Done, GroupStore, StorageError};
-use quorate_types::LogIndex;
+use quorate_types::{LogIndex, PlantedBug};
 use std::{
     fmt::Debug,
     io,
@@ -202,6 +202,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     /// disk.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         self.standing.vote_saved(vote);
+        if PlantedBug::VoteNotSynced.is_in() {
+            self.store.save_vote(encode_vote(vote), Box::new(drop));
+            return Ok(());
+        }
         written(|done| self.store.save_vote(encode_vote(vote), done)).await
     }
 

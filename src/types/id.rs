@@ -37,7 +37,7 @@ number!(
     CatalogIndex(u64)
 );
 number!(
-    /// The number of one run of a node: the catalog index of the entry that announced it (SES 1).
+    /// The number of one start of a node: the catalog index of the entry that announced it (SES 1).
     StartNumber(u64)
 );
 number!(
@@ -100,7 +100,7 @@ impl LogIndex {
     }
 }
 
-/// Where a queue's machine runs.
+/// The state machine that holds a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Home {
     /// Replicated, in this group.
@@ -119,7 +119,7 @@ pub enum LetterHome {
 }
 
 impl LetterHome {
-    /// Where its machine runs.
+    /// The state machine that sends and takes these letters.
     #[must_use]
     pub fn home(self) -> Home {
         match self {
@@ -137,7 +137,7 @@ impl LetterHome {
 /// queue, whatever name it is put into (NAM 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId {
-    /// Where the queue's machine runs.
+    /// The state machine that holds the queue.
     pub home: Home,
     /// Log index of the `CreateQueue`, or the start number.
     pub index: u64,
@@ -167,7 +167,7 @@ impl fmt::Display for QueueId {
     }
 }
 
-/// A session: one run of one node, in one group (SES 1).
+/// A session: one start of one node, in one group (SES 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Node that the session belongs to.
@@ -182,12 +182,13 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// A consumer, unique over the cluster and for ever: its front end's run and a count within it.
+/// A consumer, unique over the cluster and for ever: the start of the node that its client is
+/// connected to, and a count within that start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId {
-    /// The run of the node whose client consumes.
+    /// The start of the node whose client consumes.
     pub session: SessionId,
-    /// Count within that run, from 1.
+    /// Count within that start, from 1.
     pub number: u64,
 }
 
@@ -202,7 +203,7 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// The run of the node that holds the delivery.
+    /// The start of the node that holds the delivery.
     #[must_use]
     pub fn session(self) -> SessionId {
         match self {

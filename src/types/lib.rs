@@ -8,6 +8,7 @@ mod field_table;
 mod id;
 mod message;
 mod name;
+mod planted;
 mod priority;
 mod properties;
 mod source;
@@ -26,6 +27,7 @@ pub use id::{
 };
 pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
+pub use planted::PlantedBug;
 pub use priority::Levels;
 pub use properties::{Properties, PropertiesError, Property};
 pub use source::Source;

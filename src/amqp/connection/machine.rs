@@ -159,7 +159,7 @@ impl Machine {
             } else if self.effects.begun.last() != Some(&number) {
                 self.effects.begun.push(number);
             }
-            self.bury(number);
+            self.forget_channel(number);
             return Ok(());
         }
         // Everything except close and close-ok is ignored (CHN-06).
@@ -183,7 +183,7 @@ impl Machine {
     }
 
     /// Removes a channel that its client has closed: its number may be opened again at once.
-    fn bury(&mut self, number: u16) {
+    fn forget_channel(&mut self, number: u16) {
         if self.channels.get(&number).is_some_and(|channel| channel.is_closing()) {
             self.channels.remove(&number);
         }

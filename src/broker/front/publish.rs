@@ -23,7 +23,8 @@ use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Message, Properties, ResourceName, ShortString,
+    Exception, FieldTable, FieldValue, Home, Message, PlantedBug, Properties, ResourceName,
+    ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -304,6 +305,11 @@ impl Outgoings {
         shared: Option<&Arc<FanOut>>,
     ) {
         let (first, count) = (places.start, places.len());
+        let mut confirm_to = source.confirm_to.clone();
+        if PlantedBug::ConfirmBeforeCommit.is_in() {
+            confirm_to.send(source.connection, source.channel, 1, true);
+            confirm_to = ConfirmTo::Nobody;
+        }
         let pairs = targets.iter().zip(options).skip(first).take(count);
         for (&queue, &EnqueueOptions { level, head }) in pairs {
             let bytes = message.len();
@@ -312,7 +318,7 @@ impl Outgoings {
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),
                 channel: source.channel,
-                confirm_to: source.confirm_to.clone(),
+                confirm_to: confirm_to.clone(),
                 mandatory: source.mandatory,
                 count: 1,
                 bytes,

@@ -16,12 +16,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often the reconciler checks whether a group is to be compared.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Leader {
     /// Compares the groups that this node leads, one after the other; runs until the node stops.
     pub(crate) async fn reconcile(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(LOOK);
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;

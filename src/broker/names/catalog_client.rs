@@ -94,12 +94,12 @@ impl CatalogClient {
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<(CatalogIndex, CatalogReply), CallError> {
-        self.propose_telling(command).await.0
+        self.propose_counting_tries(command).await.0
     }
 
-    /// As [`CatalogClient::propose`]; tells also whether there were several tries, so that an
-    /// earlier one may have been applied long before.
-    pub(crate) async fn propose_telling(
+    /// As [`CatalogClient::propose`]; also returns whether there were several tries, in which case
+    /// an earlier one may have been applied long before.
+    pub(crate) async fn propose_counting_tries(
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> (Result<(CatalogIndex, CatalogReply), CallError>, bool) {
@@ -298,8 +298,8 @@ mod tests {
         })
     }
 
-    /// An entry that can be written and not be read ends every replica; it is not proposed, and
-    /// who wanted it is told which object it is about.
+    /// An entry that can be written but not read would stop every replica, so it is not proposed, and
+    /// the refusal names the object.
     #[test]
     fn what_cannot_be_read_again_is_refused_by_name() {
         assert!(unreadable(&[exchange("good", 15)]).is_none());

@@ -38,7 +38,7 @@ pub(crate) enum Made {
     Ok,
     /// Another was first: inspect that one.
     NameTaken,
-    /// The catalog does not take it: what the client is told.
+    /// The catalog does not take it: the error for the client.
     Refused(Exception),
 }
 
@@ -326,7 +326,7 @@ impl Queues {
             let (added, again) = self
                 .base
                 .catalog_client
-                .propose_telling(CatalogCommand::AddQueue(entry.clone()))
+                .propose_counting_tries(CatalogCommand::AddQueue(entry.clone()))
                 .await;
             repeated |= again;
             match added {

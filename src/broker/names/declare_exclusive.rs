@@ -150,7 +150,7 @@ impl ExclusiveQueues {
         Ok(())
     }
 
-    /// What a client is told of a queue that this node does not know: 404; or 405 if the name is
+    /// The error for a queue that this node does not know: 404; or 405 if the name is
     /// one that another node has given to a queue of a connection of its own, which lives.
     pub(crate) async fn missing_queue(&self, name: &ResourceName) -> Exception {
         let elsewhere = server_named_queue(&name.vhost, &name.name).filter(|id| {
@@ -174,7 +174,7 @@ impl ExclusiveQueues {
     /// the only one that knows, so nothing can come in between. Runs as long as the node.
     pub(crate) async fn compare_own_names(self: Arc<Self>) {
         loop {
-            // Somebody was told "gone" by such a queue, or it is time.
+            // A request to such a queue was answered "gone", or the interval is over.
             let _ = tokio::time::timeout(COMPARE, self.gone.notified()).await;
             let ended = self.own_names_of_ended_queues();
             let remove = |queue| CatalogCommand::RemoveQueue { queue };

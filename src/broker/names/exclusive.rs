@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct ExclusiveQueues {
     pub(crate) base: Base,
     pub(crate) queues: Arc<Queues>,
-    /// Somebody was told that a connection-bound queue of this node is gone.
+    /// Another node got the answer that a connection-bound queue of this node is gone.
     pub(crate) gone: tokio::sync::Notify,
 }
 

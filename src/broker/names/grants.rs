@@ -30,22 +30,22 @@ pub(crate) struct Grants {
     /// Since when this node leads the catalog; a silent node counts for one bound after.
     since: Option<Instant>,
     nodes: BTreeMap<NodeId, Grant>,
-    /// The highest index that was told as known by all.
-    told: CatalogIndex,
+    /// The highest index that a barrier was answered with: every node that may route has applied it.
+    answered: CatalogIndex,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     boot: BootNumber,
-    /// Until then nothing is told as known by all that the node does not know.
+    /// Until then no barrier is answered with an index that the node has not applied.
     counts_until: Instant,
     applied: CatalogIndex,
     /// What it must have applied to be granted the next lease. While it counts, that is what was
     /// committed when it was granted the last one, or began to count: a node that keeps up has it
     /// long since, one that does not is counted out and holds nobody up any more.
     reach: CatalogIndex,
-    /// It was told to reach that while it did not count.
-    told: bool,
+    /// Whether `reach` was sent to it while it did not count.
+    reach_sent: bool,
 }
 
 impl Grants {
@@ -59,9 +59,9 @@ impl Grants {
         self.since.is_some()
     }
 
-    /// A node asks for a lease. `committed` is what is committed since it did: with what has been told
-    /// meanwhile, all that may have been answered before it counts. `None`: this node does not lead, or a later
-    /// process of the node has a lease.
+    /// A node asks for a lease. `committed` is the index committed at or after its request. Together with
+    /// `answered` it covers every barrier that may be answered before the node counts. `None`: this node
+    /// does not lead, or a later process of the node has a lease.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -70,10 +70,10 @@ impl Grants {
         committed: CatalogIndex,
     ) -> Option<Granting> {
         let since = self.since?;
-        let committed = committed.max(self.told);
+        let committed = committed.max(self.answered);
         let other = self.nodes.get(&node).filter(|grant| grant.boot != boot);
         if other.is_some_and(|other| other.boot > boot && now < other.counts_until) {
-            // A question of a former process, which comes late. Its successor may be routing.
+            // A late request of an earlier process. Its successor may be routing.
             return None;
         }
         let known = self.nodes.get(&node).filter(|grant| grant.boot == boot).copied();
@@ -81,15 +81,15 @@ impl Grants {
         let counted = known.filter(|known| now < known.counts_until);
         let reach = counted.map_or(committed, |known| known.reach);
         let reached = applied >= reach;
-        // It has come up to what it was told, and is close: from now on it counts, so that what it
-        // has to reach moves on no more.
-        let is_close = known.is_some_and(|known| known.told && applied >= known.reach);
+        // It has applied what it was sent to reach, so it is close: from now on it counts, and what
+        // it has to reach stays fixed.
+        let is_close = known.is_some_and(|known| known.reach_sent && applied >= known.reach);
         let grant = match counted {
             Some(known) if !reached => Grant { applied, ..known },
             Some(_) | None => {
                 let begins = reached || is_close;
                 let counts_until = if begins { now + BOUND } else { since + BOUND };
-                Grant { boot, counts_until, applied, reach: committed, told: !begins }
+                Grant { boot, counts_until, applied, reach: committed, reach_sent: !begins }
             }
         };
         self.nodes.insert(node, grant);
@@ -100,7 +100,7 @@ impl Grants {
     pub(crate) fn dead(&mut self, now: Instant, node: NodeId, boot: BootNumber) {
         if self.nodes.get(&node).is_none_or(|grant| grant.boot == boot) {
             let (applied, reach) = (CatalogIndex(0), CatalogIndex(0));
-            let grant = Grant { boot, counts_until: now, applied, reach, told: false };
+            let grant = Grant { boot, counts_until: now, applied, reach, reach_sent: false };
             self.nodes.insert(node, grant);
         }
     }
@@ -126,7 +126,7 @@ impl Grants {
             };
             least = Some(least.map_or(applied, |least| least.min(applied)));
         }
-        self.told = self.told.max(least.unwrap_or_default());
+        self.answered = self.answered.max(least.unwrap_or_default());
         least
     }
 }

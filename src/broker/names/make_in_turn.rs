@@ -30,7 +30,7 @@ impl Queues {
             drop((turn, room));
             drop(sender.send(made));
         });
-        // The client is told in time; the queue is made all the same once there is a majority.
+        // The client gets its error in time; the queue is still created once there is a majority.
         match timeout(left(), receiver).await {
             Ok(made) => made.unwrap_or(Err(CallError::SessionEnded)),
             Err(_) => Err(CallError::TimedOut),

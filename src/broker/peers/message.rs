@@ -63,7 +63,7 @@ impl Deliveries {
         Self { term, ..Self::default() }
     }
 
-    /// There is nothing to be told.
+    /// Whether there is nothing to send.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
             && self.cancelled.is_empty()
@@ -110,11 +110,11 @@ impl DeliveryRange {
     }
 }
 
-/// What a consumer says when it attaches itself at a leader.
+/// What a consumer sends when it attaches at a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attachment {
     pub(crate) consumer: ConsumerId,
-    /// The last number that it has.
+    /// The last delivery number that it has.
     pub(crate) last: DeliveryNumber,
     /// Grows each time that it has dropped references; those sent for an earlier one are not taken.
     pub(crate) number: u32,
@@ -130,9 +130,9 @@ pub(crate) struct Shortage {
 /// Connections and channels of one node that count against limits (VLM-04).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerCounts {
-    /// Connections.
+    /// Number of connections of each vhost.
     pub(crate) vhosts: BTreeMap<VhostName, u64>,
-    /// Connections and channels.
+    /// Number of connections and number of channels of each user.
     pub(crate) users: BTreeMap<ShortString, (u64, u64)>,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct ReplyTo {
     pub(crate) connection: u64,
     /// Number of the channel.
     pub(crate) channel: u16,
-    /// Chance, so that only who has been told the name can know it.
+    /// Random bytes, so that nobody can guess the name.
     pub(crate) key: [u8; REPLY_KEY_BYTES],
 }
 

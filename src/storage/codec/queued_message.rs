@@ -8,7 +8,7 @@ use super::{
 };
 use bytes::{BufMut, BytesMut};
 use quorate_queue::{Counts, MessageHead, QueuedMessage};
-use quorate_types::{Level, LogIndex, MessageId, Timestamp};
+use quorate_types::{Level, LogIndex, MessageId, PlantedBug, Timestamp};
 
 /// Messages with consecutive numbers and positions, which are equal except for their heads.
 struct Stretch<'a> {
@@ -87,7 +87,10 @@ fn stretch(
         index: LogIndex(cursor.int()?),
         position: cursor.u32()?,
     };
-    let counts = Counts { acquired: cursor.u32()?, returned: cursor.u32()? };
+    let mut counts = Counts { acquired: cursor.u32()?, returned: cursor.u32()? };
+    if PlantedBug::DeliveryCountOutsideState.is_in() {
+        counts = Counts::default();
+    }
     let (enqueued_at, unacked_since) = (Timestamp(cursor.int()?), Timestamp(cursor.int()?));
     let count = cursor.len()?;
     for place in 0..count {

@@ -3,6 +3,7 @@
 use super::{Family, OpenBatch, disk, file, tuning};
 use crate::{Options, StorageError};
 use parking_lot::Mutex;
+use quorate_types::PlantedBug;
 use rocksdb::{
     Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBPinnableSlice,
     DBRawIterator, FlushOptions, IngestExternalFileOptions, ReadOptions, SnapshotWithThreadMode,
@@ -141,7 +142,7 @@ impl RocksEngine {
 
     pub(super) fn write_synced(&self, batch: WriteBatch) -> Result<(), StorageError> {
         let mut options = WriteOptions::default();
-        options.set_sync(true);
+        options.set_sync(!PlantedBug::WalSyncOff.is_in());
         options.set_memtable_insert_hint_per_batch(true);
         self.db.write_opt(batch, &options).map_err(|error| disk("cannot write", &error))?;
         if let Some(_nobody_ingests) = self.ingesting.try_lock() {

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{StorageError, engine::Family};
 use bytes::Bytes;
+use quorate_types::PlantedBug;
 use std::{io, time::Duration};
 
 /// One process's view of a disk, until it is killed or the power is lost.
@@ -68,6 +69,9 @@ impl SimulatedEngine {
     pub(crate) fn write_synced(&self, batch: Record) -> Result<(), StorageError> {
         let mut state = self.disk.lock();
         state.write(self.life, batch.into_bytes())?;
+        if PlantedBug::WalSyncOff.is_in() {
+            return Ok(());
+        }
         state.sync(self.life)
     }
 

@@ -15,7 +15,7 @@ use quorate_storage::codec::{
     batch::{ProposedBatch, ProposedRun, Sender},
     message,
 };
-use quorate_types::{Home, LetterHome, Sequence};
+use quorate_types::{Home, LetterHome, PlantedBug, Sequence};
 use std::sync::Arc;
 
 /// Most bytes of messages in one batch.
@@ -61,6 +61,11 @@ impl DeadLetters {
                 // The next round tries again.
                 self.decide(home, |worker, _| worker.send_again(stream, batch.first));
                 return;
+            }
+            if PlantedBug::LetterRemovedBeforeTarget.is_in() {
+                let (first, other) = (batch.first, Vec::new());
+                let removed = Command::DeadLettered { stream, first, last: through, other };
+                propose(&self.led, home, Some(removed));
             }
         }
     }

@@ -68,7 +68,7 @@ fn nam_05_a_node_that_was_counted_out_routes_when_it_knows_what_was_answered() {
     assert_eq!(leader.all(1_110), Some(8));
 }
 
-/// What is committed was read before what was told.
+/// What is committed was read before what was answered.
 #[test]
 fn nam_05_what_was_told_while_a_node_was_asking_is_what_it_must_have_reached() {
     let mut leader = Leader::new();
@@ -221,8 +221,8 @@ struct Cluster {
     leaderships: u64,
     questions: Vec<Question>,
     accusations: Accusations,
-    /// The highest index that was told as applied by all: declares up to it are answered.
-    told: u64,
+    /// The highest index that a barrier was answered with: declares up to it are answered.
+    answered: u64,
 }
 
 impl Cluster {
@@ -237,7 +237,7 @@ impl Cluster {
             leaderships: 0,
             questions: Vec::new(),
             accusations: Accusations::default(),
-            told: 0,
+            answered: 0,
         };
         cluster.elect(0);
         (0..NODES).for_each(|place| cluster.announce(place));
@@ -345,7 +345,7 @@ impl Cluster {
         let (now, members) = (self.at(), [0, 1, 2].map(Self::node));
         let Some((grants, _)) = self.members[place].grants.as_mut() else { return };
         let all = grants.all_applied(now, &members).unwrap_or_default();
-        self.told = self.told.max(all.0);
+        self.answered = self.answered.max(all.0);
     }
 
     fn restart(&mut self, place: usize, lost: u64) {
@@ -390,15 +390,15 @@ impl Cluster {
         for (place, member) in self.members.iter().enumerate() {
             if self.now < member.lease_until {
                 prop_assert!(
-                    member.applied >= self.told,
-                    "node {} routes by {}, but {} was told as applied by all",
+                    member.applied >= self.answered,
+                    "node {} routes by {}, but a barrier was answered with {}",
                     place + 1,
                     member.applied,
-                    self.told
+                    self.answered
                 );
             }
         }
-        prop_assert!(self.told <= self.committed());
+        prop_assert!(self.answered <= self.committed());
         Ok(())
     }
 }
@@ -422,7 +422,7 @@ proptest! {
         cluster_after(events)?;
     }
 
-    /// NAM 3, NAM 5: whatever has been, and whatever the others do, what is committed is told as
+    /// NAM 3, NAM 5: whatever has been, and whatever the others do, what is committed is answered as
     /// applied by all within the bound, if the leader keeps up.
     #[test]
     fn nam_03_a_barrier_is_always_answered(
@@ -445,10 +445,10 @@ proptest! {
             cluster.tell(0);
             cluster.check()?;
         }
-        prop_assert!(cluster.told >= committed, "{} of {committed}", cluster.told);
+        prop_assert!(cluster.answered >= committed, "{} of {committed}", cluster.answered);
     }
 
-    /// NAM 5: a node that applies what it is told to reach gets a lease, however busy the catalog is.
+    /// NAM 5: a node that applies what it is sent to reach gets a lease, however busy the catalog is.
     #[test]
     fn nam_05_a_node_that_does_as_it_is_told_gets_a_lease(
         events in vec(event(), 0..60),

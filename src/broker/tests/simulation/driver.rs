@@ -2,19 +2,24 @@
 
 use crate::{
     chance::Chance,
+    invariants::Elections,
     node,
     world::{Health, NODES, Trace, World, host},
 };
 use quorate_rpc::chance;
-use quorate_types::{GroupId, NodeId};
+use quorate_types::{GroupId, NodeId, Term};
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 use tracing_subscriber::EnvFilter;
 use turmoil::{Builder, Sim};
 
-/// How long a failure lasts.
+/// How long the cluster has to form before anything fails.
+const FORMATION: Duration = Duration::from_secs(2);
+
+/// When failures end.
 const FAULTS: Duration = Duration::from_secs(12);
 
 /// Longest time from the last repair until everything is drained and equal.
@@ -24,6 +29,9 @@ struct Driver {
     sim: Sim<'static>,
     world: Arc<World>,
     chance: Chance,
+    elections: Elections,
+    /// The highest vote of each node in any group, to notice new ones.
+    votes: BTreeMap<NodeId, Vec<Option<Term>>>,
     /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
 }
@@ -49,9 +57,11 @@ pub fn run(seed: u64, trace: Trace) {
     let (published, confirmed, settled) = world.history.lock().counts();
     let counts = format!("{published} published, {confirmed} confirmed, {settled} settled");
     world.trace.note(&counts);
-    let faults = world.history.lock().faults();
-    assert!(faults.is_empty(), "{faults:#?}");
+    let violations = world.history.lock().violations();
+    assert!(violations.is_empty(), "{violations:#?}");
     assert!(confirmed > 100 && settled > 100, "{counts}");
+    let (expired, returned) = world.history.lock().dead();
+    assert!(expired > 10 && returned > 10, "{expired} expired, {returned} returned");
 }
 
 impl Driver {
@@ -69,11 +79,18 @@ impl Driver {
             let world = Arc::clone(&world);
             sim.host(host(node), move || node::run(Arc::clone(&world), node));
         }
-        Self { sim, world, chance: Chance::new(seed), repairs: Vec::new() }
+        Self {
+            sim,
+            world,
+            chance: Chance::new(seed),
+            elections: Elections::default(),
+            votes: BTreeMap::new(),
+            repairs: Vec::new(),
+        }
     }
 
     fn run(&mut self) {
-        self.step_for(Duration::from_secs(2));
+        self.step_for(FORMATION);
         while self.sim.elapsed() < FAULTS {
             self.harm();
             let pause = self.chance.between(100, 1_500);
@@ -112,10 +129,18 @@ impl Driver {
                 self.end(node, Health::WithoutPower);
             }
         }
+        let violated = self.elections.check(&self.world);
+        assert!(violated.is_none(), "{violated:?}");
+        self.harm_voters();
         let now = self.sim.elapsed();
         let due = |(at, _): &mut (Duration, Repair)| *at <= now;
         let due: Vec<_> = self.repairs.extract_if(.., due).collect();
         due.into_iter().for_each(|(_, repair)| self.repair(repair));
+    }
+
+    /// Whether something may fail now.
+    fn may_fail(&self) -> bool {
+        (FORMATION..FAULTS).contains(&self.sim.elapsed())
     }
 
     fn is_up(&self, node: NodeId) -> bool {
@@ -156,6 +181,24 @@ impl Driver {
                 }
             }
             _ => self.hold(node, other, until),
+        }
+    }
+
+    /// Sometimes a node loses its power just after a vote, which must be on its disk then if it has
+    /// been answered.
+    fn harm_voters(&mut self) {
+        for node in NODES {
+            let votes: Vec<_> = match self.world.running.lock().get(&node) {
+                Some((_, groups)) => groups.all().map(|group| group.voted()).collect(),
+                None => continue,
+            };
+            let voted =
+                self.votes.insert(node, votes.clone()).is_some_and(|before| before != votes);
+            if voted && self.may_fail() && self.chance.below(12) == 0 {
+                let writes = self.chance.below(3);
+                self.note(&format!("node {node} has voted; power for {writes} more writes"));
+                self.world.disks.get(&node).unwrap().crash_after(writes);
+            }
         }
     }
 
@@ -247,8 +290,10 @@ impl Driver {
         let (_, groups) = running.values().next().unwrap();
         let machines = groups.all().filter(|group| group.id() != GroupId::CATALOG);
         machines.filter_map(|group| groups.machine(group.id())).all(|machine| {
-            let mut queues = machine.queues().filter_map(|queue| machine.queue(queue));
-            queues.all(|queue| queue.ready + queue.unacknowledged == 0)
+            let queues = machine.queues().filter_map(|queue| machine.queue(queue));
+            // Nobody consumes from those that clients have declared as they went.
+            let mut drained = queues.filter(|it| !it.name.name.as_str().starts_with("declared-"));
+            drained.all(|queue| queue.ready + queue.unacknowledged + queue.letters == 0)
         })
     }
 }

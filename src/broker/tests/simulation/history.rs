@@ -1,6 +1,12 @@
 //! What clients have observed, and what must hold for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// How much earlier than its end a message may be dead-lettered: stamps are whole milliseconds.
+const CLOCK_GRAIN: Duration = Duration::from_millis(2);
 
 /// The observations of one message.
 #[derive(Default)]
@@ -9,32 +15,60 @@ struct Message {
     deliveries: u32,
     /// It was settled, and a later request of its client was answered.
     settled: bool,
+    /// It was published to a queue where it expires, but not before this time.
+    lives_until: Option<Duration>,
+    /// The highest number of returns that a delivery of it has shown.
+    returned: u32,
 }
 
 /// All messages, by their bodies.
 #[derive(Default)]
 pub struct History {
     messages: BTreeMap<String, Message>,
-    faults: BTreeSet<String>,
+    violations: BTreeSet<String>,
 }
 
 impl History {
-    pub fn published(&mut self, body: &str) {
-        self.messages.entry(body.to_owned()).or_default();
+    /// A message is published to a queue where it expires at `lives_until`, if that is a time.
+    pub fn published(&mut self, body: &str, lives_until: Option<Duration>) {
+        self.messages.entry(body.to_owned()).or_default().lives_until = lives_until;
     }
 
     pub fn confirmed(&mut self, body: &str) {
         self.messages.entry(body.to_owned()).or_default().confirmed = true;
     }
 
-    pub fn delivered(&mut self, body: &str) {
+    /// A message, or the dead letter that it has become, is delivered to be settled.
+    pub fn delivered(&mut self, body: &str, now: Duration) {
         let Some(message) = self.messages.get_mut(body) else {
-            self.fault(format!("{body} was delivered but never published"));
+            self.violation(format!("{body} was delivered but never published"));
             return;
         };
         message.deliveries += 1;
-        if message.settled {
-            self.fault(format!("{body} came again after it was settled"));
+        let (settled, lives_until) = (message.settled, message.lives_until);
+        if settled {
+            self.violation(format!("{body} came again after it was settled"));
+        }
+        if lives_until.is_some_and(|until| now + CLOCK_GRAIN < until) {
+            self.violation(format!("{body} has expired at {now:?}, before {lives_until:?}"));
+        }
+    }
+
+    /// A message of the queue with a delivery limit is delivered, to be returned: its count of
+    /// returns never falls and keeps to the limit (DLM-04).
+    pub fn shown(&mut self, body: &str, returned: u32, limit: u32) {
+        let Some(message) = self.messages.get_mut(body) else {
+            self.violation(format!("{body} was delivered but never published"));
+            return;
+        };
+        let before = message.returned;
+        message.returned = before.max(returned);
+        let dead = message.deliveries > 0;
+        if returned < before {
+            self.violation(format!("{body} was returned {before} times, and now {returned} times"));
+        }
+        if returned > limit || dead {
+            self.violation(format!("{body} was delivered after its delivery limit"));
         }
     }
 
@@ -42,8 +76,8 @@ impl History {
         self.messages.entry(body.to_owned()).or_default().settled = true;
     }
 
-    pub fn fault(&mut self, fault: String) {
-        self.faults.insert(fault);
+    pub fn violation(&mut self, violation: String) {
+        self.violations.insert(violation);
     }
 
     /// Number of messages that were certainly published, confirmed and settled.
@@ -52,11 +86,18 @@ impl History {
         (self.messages.len(), count(|m| m.confirmed), count(|m| m.settled))
     }
 
+    /// Number of delivered messages that had expired, and of those that had been returned.
+    pub fn dead(&self) -> (usize, usize) {
+        let delivered = || self.messages.values().filter(|message| message.deliveries > 0);
+        let expired = delivered().filter(|message| message.lives_until.is_some()).count();
+        (expired, delivered().filter(|message| message.returned > 0).count())
+    }
+
     /// The violated rules, once all queues are drained.
-    pub fn faults(&self) -> Vec<String> {
+    pub fn violations(&self) -> Vec<String> {
         let lost = self.messages.iter().filter(|(_, m)| m.confirmed && m.deliveries == 0);
         let lost = lost.map(|(body, _)| format!("{body} was confirmed and is lost"));
-        self.faults.iter().cloned().chain(lost).collect()
+        self.violations.iter().cloned().chain(lost).collect()
     }
 }
 
@@ -64,23 +105,41 @@ impl History {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(5);
+
     #[test]
     fn a_lost_message_and_one_that_comes_again_are_noticed() {
         let mut history = History::default();
         for body in ["a", "b", "c"] {
-            history.published(body);
+            history.published(body, None);
         }
         history.confirmed("a");
         history.confirmed("b");
-        history.delivered("a");
-        history.delivered("a");
-        assert_eq!(history.faults(), ["b was confirmed and is lost"]);
-        history.delivered("b");
+        history.delivered("a", NOW);
+        history.delivered("a", NOW);
+        assert_eq!(history.violations(), ["b was confirmed and is lost"]);
+        history.delivered("b", NOW);
         history.settled("b");
-        assert!(history.faults().is_empty(), "c was not confirmed");
-        history.delivered("b");
-        history.delivered("d");
+        assert!(history.violations().is_empty(), "c was not confirmed");
+        history.delivered("b", NOW);
+        history.delivered("d", NOW);
         let wanted = ["b came again after it was settled", "d was delivered but never published"];
-        assert_eq!(history.faults(), wanted);
+        assert_eq!(history.violations(), wanted);
+    }
+
+    #[test]
+    fn an_early_end_and_a_forgotten_return_are_noticed() {
+        let mut history = History::default();
+        history.published("a", Some(NOW));
+        history.delivered("a", NOW);
+        history.published("b", None);
+        (0..=2).for_each(|returned| history.shown("b", returned, 2));
+        assert!(history.violations().is_empty());
+        history.shown("b", 1, 2);
+        assert_eq!(history.violations().len(), 1);
+        history.shown("b", 3, 2);
+        assert_eq!(history.violations().len(), 2);
+        history.delivered("a", NOW - Duration::from_millis(10));
+        assert_eq!(history.violations().len(), 3);
     }
 }

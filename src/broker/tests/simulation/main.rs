@@ -10,10 +10,14 @@ mod chance;
 mod clients;
 mod driver;
 mod history;
+mod invariants;
 mod node;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod system_chance;
 mod world;
 
+use quorate_types::PlantedBug;
 use std::{
     env, fs,
     ops::Range,
@@ -44,7 +48,7 @@ fn three_nodes_lose_nothing_and_a_seed_repeats_itself() {
     let folder = tempfile::tempdir().unwrap().keep();
     for seed in seeds() {
         let files = ["first", "second"].map(|run| folder.join(format!("{seed}-{run}")));
-        let children = files.each_ref().map(|file| spawn(seed, file));
+        let children = files.each_ref().map(|file| spawn(seed, file, None));
         children.into_iter().for_each(|child| finish(seed, child, &files));
         compare(seed, &files);
     }
@@ -57,11 +61,13 @@ fn seeds() -> Range<u64> {
     from.parse().unwrap()..to.parse().unwrap()
 }
 
-fn spawn(seed: u64, file: &Path) -> Child {
+/// Runs a seed in a process of its own, which writes its trace to that file.
+fn spawn(seed: u64, file: &Path, planted: Option<PlantedBug>) -> Child {
     let test = "three_nodes_lose_nothing_and_a_seed_repeats_itself";
     Command::new(env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, format!("{seed} {}", file.display()))
+        .env("QUORATE_PLANTED_BUG", planted.map_or_else(String::new, |bug| format!("{bug:?}")))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -48,7 +48,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
     let cluster = ClusterCell::new(identity.cluster);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
-    let broker = Broker::new(settings(me, &database), Arc::clone(&catalog));
+    let broker = Broker::new(settings(&world, me, &database), Arc::clone(&catalog));
     let inbox = Inbox::new();
     let config = LinkConfig {
         me,
@@ -83,7 +83,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     world.running.lock().insert(me, (broker.clone(), groups));
     clients::start(&world, &broker, me, identity.boot);
     let rejected = links.rejected().await;
-    world.history.lock().fault(format!("node {me} was rejected: {rejected}"));
+    world.history.lock().violation(format!("node {me} was rejected: {rejected}"));
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn fatal(
     let world = Arc::clone(world);
     move |group, reason| {
         if world.disks.get(&me).unwrap().is_open() {
-            world.history.lock().fault(format!("node {me} ends, group {group}: {reason}"));
+            world.history.lock().violation(format!("node {me} ends, group {group}: {reason}"));
         }
     }
 }
@@ -154,7 +154,7 @@ fn wall_time() -> WallTime {
     WallTime(1_700_000_000_000 + passed.as_millis() as u64)
 }
 
-fn settings(me: NodeId, database: &Database) -> BrokerSettings {
+fn settings(world: &World, me: NodeId, database: &Database) -> BrokerSettings {
     let identity = database.identity();
     BrokerSettings {
         me,
@@ -171,7 +171,7 @@ fn settings(me: NodeId, database: &Database) -> BrokerSettings {
         loopback_users: Vec::new(),
         login_failure_delay_ms: 0,
         operation_timeout_ms: 10_000,
-        unreachable_node_timeout_ms: 20_000,
+        unreachable_node_timeout_ms: world.unreachable_node_timeout_ms,
         consumer_timeout_ms: 1_800_000,
         connection_in_flight_bytes: 1 << 20,
         group_in_flight_bytes: 1 << 20,

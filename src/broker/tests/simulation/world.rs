@@ -41,6 +41,10 @@ pub struct World {
     pub running: Mutex<BTreeMap<NodeId, (Broker, Arc<Groups>)>>,
     pub history: Mutex<History>,
     pub trace: Trace,
+    /// Queues whose declares were answered, and whose deletes have not begun.
+    pub declared: Mutex<BTreeSet<String>>,
+    /// How long a node is unreachable before its messages go to other nodes.
+    pub unreachable_node_timeout_ms: u64,
     /// Publishers stop, and consumers take everything.
     pub draining: AtomicBool,
 }
@@ -55,8 +59,15 @@ impl World {
             running: Mutex::default(),
             history: Mutex::default(),
             trace,
+            declared: Mutex::default(),
+            unreachable_node_timeout_ms: if seed.is_multiple_of(2) { 20_000 } else { 1_500 },
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// The simulated time since the start.
+    pub fn elapsed(&self) -> Duration {
+        turmoil::sim_elapsed().unwrap_or_default()
     }
 
     pub fn is_draining(&self) -> bool {
@@ -74,7 +85,6 @@ impl World {
 
     /// Opens a connection from one node to another. Turmoil refuses a connection whose first
     /// message is lost; a real network delays it.
-    /// a network lets it wait.
     pub async fn connect(self: Arc<Self>, from: NodeId, to: NodeId) -> io::Result<Box<dyn Socket>> {
         if self.health(to) == Health::Killed && !self.is_cut(from, to) {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,0 +1,64 @@
+//! A client that consumes from several queues, and acknowledges most of what it gets.
+
+use super::{
+    Clients, Ended,
+    getter::Settling,
+    hear,
+    queues::{CONSUMED, consume, declare, one_of},
+};
+use quorate_broker::Connection;
+use quorate_client::{Connection as _, Delivered, Settle, Settlement};
+use quorate_rpc::chance;
+use quorate_types::RequeueCause;
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
+
+impl Clients {
+    pub(super) async fn consume_for_ever(self: Arc<Self>) {
+        loop {
+            let connection = self.connect().await;
+            if let Err(ended) = self.consume(&connection).await {
+                self.note(&format!("consumer ended: {ended}"));
+            }
+        }
+    }
+
+    async fn consume(&self, connection: &Connection) -> Result<(), Ended> {
+        for queue in CONSUMED {
+            declare(connection, queue).await?;
+            consume(connection, queue).await?;
+        }
+        let mut settling = Settling::default();
+        loop {
+            hear(connection, Duration::from_millis(100)).await?;
+            // A client that reads nothing for a while: its node holds deliveries meanwhile.
+            if !self.world.is_draining() && chance::in_range(1..=40) == 1 {
+                sleep(Duration::from_millis(chance::in_range(500..=4_000))).await;
+            }
+            let mut deliveries = Vec::new();
+            connection.take_deliveries(1 << 20, &mut deliveries);
+            for delivered in deliveries {
+                self.take(connection, delivered, &mut settling).await;
+            }
+            if chance::in_range(1..=10) == 1 {
+                self.get_one(connection, one_of(&CONSUMED), &mut settling).await?;
+            }
+        }
+    }
+
+    async fn take(&self, connection: &Connection, delivered: Delivered, settling: &mut Settling) {
+        let body = String::from_utf8_lossy(&delivered.message.body).into_owned();
+        self.note(&format!("gets {body} from {}, number {}", delivered.tag, delivered.number));
+        self.world.history.lock().delivered(&body, self.world.elapsed());
+        sleep(Duration::from_millis(chance::in_range(0..=3))).await;
+        let returns = !self.world.is_draining() && chance::in_range(1..=10) == 1;
+        let settlement =
+            if returns { Settlement::Requeue(RequeueCause::Nack) } else { Settlement::Ack };
+        let numbers = vec![(delivered.number, delivered.number)];
+        connection.settle(vec![Settle { holder: delivered.holder, numbers, settlement }]);
+        let queue = CONSUMED.into_iter().find(|queue| *queue == delivered.tag.as_str());
+        if let (Some(queue), Settlement::Ack) = (queue, settlement) {
+            settling.entry(queue).or_default().push(body);
+        }
+    }
+}

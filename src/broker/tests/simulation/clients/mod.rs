@@ -1,0 +1,111 @@
+//! Clients of a node, within its process: each uses the broker's own connection, and a new one when
+//! that ends.
+
+mod churn;
+mod consumer;
+mod getter;
+mod publisher;
+mod queues;
+mod rejecter;
+
+use crate::world::World;
+use quorate_broker::{Broker, Connection};
+use quorate_client::{ChannelId, Connection as _, ConnectionInfo, Event};
+use quorate_types::{BootNumber, Exception, FieldTable, NodeId, ShortString, VhostName};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{sleep, timeout};
+
+const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
+
+/// Why a client begins with a new connection.
+#[derive(thiserror::Error, Debug)]
+enum Ended {
+    #[error("{0:?}")]
+    Told(Exception),
+    #[error("its consumer was cancelled")]
+    Cancelled,
+}
+
+impl From<Exception> for Ended {
+    fn from(exception: Exception) -> Self {
+        Self::Told(exception)
+    }
+}
+
+/// The shared state of the clients of one process of a node.
+struct Clients {
+    world: Arc<World>,
+    broker: Broker,
+    name: String,
+}
+
+/// Starts the clients of a process, one of each kind.
+pub fn start(world: &Arc<World>, broker: &Broker, me: NodeId, boot: BootNumber) {
+    let name = format!("{me}.{}", boot.opened());
+    let clients = Clients { world: Arc::clone(world), broker: broker.clone(), name };
+    let clients = Arc::new(clients);
+    tokio::spawn(Arc::clone(&clients).publish_for_ever());
+    tokio::spawn(Arc::clone(&clients).consume_for_ever());
+    tokio::spawn(Arc::clone(&clients).reject_for_ever());
+    tokio::spawn(Arc::clone(&clients).declare_for_ever());
+    tokio::spawn(Arc::clone(&clients).follow_for_ever());
+    tokio::spawn(clients.get_for_ever());
+}
+
+impl Clients {
+    fn note(&self, text: &str) {
+        self.world.trace.note(&format!("client {} {text}", self.name));
+    }
+
+    /// Opens a connection with a channel, as soon as the node accepts one.
+    async fn connect(&self) -> Connection {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let info = ConnectionInfo {
+            user: ShortString::from_static("guest"),
+            mechanism: "PLAIN",
+            vhost: VhostName::from(ShortString::from_static("/")),
+            peer: at,
+            local: at,
+            client_properties: FieldTable::default(),
+            channel_max: 10,
+            frame_max: 1 << 17,
+            heartbeat_s: 60,
+        };
+        loop {
+            sleep(Duration::from_millis(50)).await;
+            if let Ok(connection) = self.broker.connect(info.clone())
+                && connection.open_channel(CHANNEL).is_ok()
+            {
+                return connection;
+            }
+        }
+    }
+}
+
+/// Waits for events during that time.
+async fn hear(connection: &Connection, time: Duration) -> Result<(), Ended> {
+    let mut events = Vec::new();
+    let _ = timeout(time, connection.events(&mut events)).await;
+    events.into_iter().try_for_each(ends)
+}
+
+/// Whether an event ends a connection.
+fn ends(event: Event) -> Result<(), Ended> {
+    match event {
+        Event::Close(exception)
+        | Event::ChannelException { exception, .. }
+        | Event::GetTimedOut { exception, .. }
+        | Event::ConsumerTimedOut { exception, .. } => Err(exception.into()),
+        Event::ConsumerCancelled { .. } => Err(Ended::Cancelled),
+        Event::Confirmed { .. }
+        | Event::Returned { .. }
+        | Event::DeliveriesReady
+        | Event::MaySettle
+        | Event::Blocked { .. }
+        | Event::Unblocked => Ok(()),
+    }
+}

@@ -1,0 +1,96 @@
+//! A client that publishes to every queue of the workload, and waits for the confirms.
+
+use super::{
+    CHANNEL, Clients, Ended, ends,
+    queues::{LIFETIME, MORTAL, PUBLISHED, declare, message, one_of},
+};
+use quorate_broker::Connection;
+use quorate_client::{Connection as _, Event, PublishOutcome};
+use quorate_rpc::chance;
+use quorate_types::ShortString;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// Most unconfirmed publishes of a client.
+const WINDOW: usize = 8;
+
+impl Clients {
+    pub(super) async fn publish_for_ever(self: Arc<Self>) {
+        let mut published = 0;
+        while !self.world.is_draining() {
+            let connection = self.connect().await;
+            if let Err(ended) = self.publish(&connection, &mut published).await {
+                self.note(&format!("publisher ended: {ended}"));
+            }
+        }
+    }
+
+    async fn publish(&self, connection: &Connection, published: &mut u64) -> Result<(), Ended> {
+        for queue in PUBLISHED {
+            declare(connection, queue).await?;
+        }
+        let (mut unconfirmed, mut number) = (BTreeMap::new(), 0);
+        while !self.world.is_draining() || !unconfirmed.is_empty() {
+            if unconfirmed.len() < WINDOW && !self.world.is_draining() {
+                (number, *published) = (number + 1, *published + 1);
+                let body = format!("{}-{published}", self.name);
+                self.publish_one(connection, number, &body)?;
+                unconfirmed.insert(number, body);
+            }
+            let mut events = Vec::new();
+            let pause = Duration::from_millis(chance::in_range(5..=40));
+            let _ = timeout(pause, connection.events(&mut events)).await;
+            for event in events {
+                self.hear_confirm(event, &mut unconfirmed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_one(&self, connection: &Connection, number: u64, body: &str) -> Result<(), Ended> {
+        let queue = one_of(&PUBLISHED);
+        let lives_until = (queue == MORTAL).then(|| self.world.elapsed() + LIFETIME);
+        self.world.history.lock().published(body, lives_until);
+        self.note(&format!("publishes {body} to {queue}"));
+        let mut outcomes = Vec::new();
+        let publish = message(number, ShortString::from_static(queue), body);
+        connection.publish(vec![publish], &mut outcomes);
+        match outcomes.pop() {
+            Some(PublishOutcome::Refused(exception)) => return Err(exception.into()),
+            Some(PublishOutcome::Unroutable) => {
+                self.world.history.lock().violation(format!("{body}: {queue} does not exist"));
+            }
+            Some(PublishOutcome::Routed) | None => {}
+        }
+        assert!(CHANNEL.opened == 0, "a client has one channel");
+        Ok(())
+    }
+
+    fn hear_confirm(
+        &self,
+        event: Event,
+        unconfirmed: &mut BTreeMap<u64, String>,
+    ) -> Result<(), Ended> {
+        let (first, last, taken) = match event {
+            Event::Confirmed { first, last, taken, .. } => (first, last, taken),
+            Event::Returned { message, .. } => {
+                let body = String::from_utf8_lossy(&message.body).into_owned();
+                self.world.history.lock().violation(format!("{body} was returned"));
+                return Ok(());
+            }
+            other => return ends(other),
+        };
+        for number in first..=last {
+            let Some(body) = unconfirmed.remove(&number) else {
+                let violation = format!("publish {number} of {} confirmed twice", self.name);
+                self.world.history.lock().violation(violation);
+                continue;
+            };
+            self.note(&format!("{body} is {}", if taken { "taken" } else { "refused" }));
+            if taken {
+                self.world.history.lock().confirmed(&body);
+            }
+        }
+        Ok(())
+    }
+}
