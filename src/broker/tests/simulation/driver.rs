@@ -4,7 +4,7 @@ use crate::{
     chance::Chance,
     invariants::Elections,
     node,
-    world::{Health, NODES, Trace, World, host},
+    world::{Focus, Health, NODES, Trace, World, host},
 };
 use quorate_rpc::chance;
 use quorate_types::{GroupId, NodeId, Term};
@@ -155,7 +155,11 @@ impl Driver {
         let others: Vec<_> = NODES.into_iter().filter(|other| *other != node).collect();
         let other = self.chance.one_of(&others);
         let until = self.sim.elapsed() + Duration::from_millis(self.chance.between(200, 3_000));
-        let harm = self.chance.below(8);
+        let harm = match self.world.focus {
+            Focus::All => self.chance.below(8),
+            Focus::Disks => self.chance.below(6),
+            Focus::Network => 4 + self.chance.below(4),
+        };
         if harm < 4 && NODES.into_iter().any(|node| self.world.health(node) != Health::Running) {
             return;
         }
@@ -173,7 +177,7 @@ impl Driver {
             }
             3 => NODES.into_iter().for_each(|node| self.lose_power(node, until)),
             4 | 5 => {
-                let alone = self.chance.below(2) == 0;
+                let alone = self.world.focus == Focus::Network || self.chance.below(2) == 0;
                 let last = others.into_iter().find(|last| *last != other).unwrap();
                 self.cut(node, other, until);
                 if alone {
@@ -194,7 +198,8 @@ impl Driver {
             };
             let voted =
                 self.votes.insert(node, votes.clone()).is_some_and(|before| before != votes);
-            if voted && self.may_fail() && self.chance.below(12) == 0 {
+            let odds = if self.world.focus == Focus::Disks { 3 } else { 12 };
+            if voted && self.may_fail() && self.chance.below(odds) == 0 {
                 let writes = self.chance.below(3);
                 self.note(&format!("node {node} has voted; power for {writes} more writes"));
                 self.world.disks.get(&node).unwrap().crash_after(writes);

@@ -33,7 +33,18 @@ pub enum Health {
     WithoutPower,
 }
 
+/// Which failures a seed has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Focus {
+    All,
+    /// Mostly losses of power, also just after votes.
+    Disks,
+    /// Only failures of the network, and nodes that are unreachable for long.
+    Network,
+}
+
 pub struct World {
+    pub focus: Focus,
     pub disks: BTreeMap<NodeId, Disk>,
     pub health: Mutex<BTreeMap<NodeId, Health>>,
     /// Pairs of nodes between which messages are lost.
@@ -52,7 +63,14 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, trace: Trace) -> Self {
         let disk = |node: NodeId| (node, Disk::new(seed.wrapping_mul(3) + u64::from(node.0)));
+        let focus = match seed % 3 {
+            0 => Focus::All,
+            1 => Focus::Disks,
+            _ => Focus::Network,
+        };
+        let is_patient = focus != Focus::Network;
         Self {
+            focus,
             disks: NODES.map(disk).into(),
             health: Mutex::new(NODES.map(|node| (node, Health::Running)).into()),
             cut: Mutex::default(),
@@ -60,7 +78,7 @@ impl World {
             history: Mutex::default(),
             trace,
             declared: Mutex::default(),
-            unreachable_node_timeout_ms: if seed.is_multiple_of(2) { 20_000 } else { 1_500 },
+            unreachable_node_timeout_ms: if is_patient { 20_000 } else { 1_500 },
             draining: AtomicBool::new(false),
         }
     }

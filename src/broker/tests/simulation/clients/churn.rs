@@ -73,8 +73,8 @@ impl Clients {
                 }
             }
             let mut events = Vec::new();
-            let pause = Duration::from_millis(chance::in_range(20..=100));
-            let _ = timeout(pause, connection.events(&mut events)).await;
+            sleep(Duration::from_millis(chance::in_range(20..=100))).await;
+            let _ = timeout(Duration::ZERO, connection.events(&mut events)).await;
             for event in events {
                 let Event::Returned { message, .. } = event else {
                     ends(event)?;

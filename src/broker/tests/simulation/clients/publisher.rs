@@ -1,7 +1,7 @@
 //! A client that publishes to every queue of the workload, and waits for the confirms.
 
 use super::{
-    CHANNEL, Clients, Ended, ends,
+    Clients, Ended, ends,
     queues::{LIFETIME, MORTAL, PUBLISHED, declare, message, one_of},
 };
 use quorate_broker::Connection;
@@ -9,7 +9,7 @@ use quorate_client::{Connection as _, Event, PublishOutcome};
 use quorate_rpc::chance;
 use quorate_types::ShortString;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Most unconfirmed publishes of a client.
 const WINDOW: usize = 8;
@@ -38,8 +38,8 @@ impl Clients {
                 unconfirmed.insert(number, body);
             }
             let mut events = Vec::new();
-            let pause = Duration::from_millis(chance::in_range(5..=40));
-            let _ = timeout(pause, connection.events(&mut events)).await;
+            sleep(Duration::from_millis(chance::in_range(5..=30))).await;
+            let _ = timeout(Duration::ZERO, connection.events(&mut events)).await;
             for event in events {
                 self.hear_confirm(event, &mut unconfirmed)?;
             }
@@ -62,7 +62,6 @@ impl Clients {
             }
             Some(PublishOutcome::Routed) | None => {}
         }
-        assert!(CHANNEL.opened == 0, "a client has one channel");
         Ok(())
     }
 
