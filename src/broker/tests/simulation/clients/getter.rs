@@ -47,15 +47,15 @@ impl Clients {
         let before = settling.remove(queue).unwrap_or_default();
         let get = Operation::Get { queue: ShortString::from_static(queue), no_ack: true };
         let answer = connection.ask(CHANNEL, get).await?;
-        // Not if the node has begun another session meanwhile.
-        hear(connection, Duration::ZERO).await?;
-        before.iter().for_each(|body| self.world.history.lock().settled(body));
         if let Answer::Got(Some(got)) = answer {
             let body = String::from_utf8_lossy(&got.message.body).into_owned();
             self.note(&format!("is given {body}"));
             self.world.history.lock().delivered(&body, self.world.elapsed());
             settling.entry(queue).or_default().push(body);
         }
+        // Not if the node has begun another session meanwhile.
+        hear(connection, Duration::ZERO).await?;
+        before.iter().for_each(|body| self.world.history.lock().settled(body));
         Ok(())
     }
 }
