@@ -76,6 +76,20 @@ pub enum Fault {
         /// The node whose disk is full.
         victim: Victim,
     },
+    /// Wall clocks jump, and jump back at the end.
+    ClockJump {
+        /// Whose clocks.
+        victims: Victims,
+        /// How far ahead, in seconds; back, if it is negative.
+        seconds: i32,
+    },
+    /// Wall clocks run too fast or too slow, and jump back at the end.
+    ClockDrift {
+        /// Whose clocks.
+        victims: Victims,
+        /// How much too fast; too slow, if it is negative.
+        percent: i32,
+    },
     /// Clients' connections are reset, with deliveries unsettled and publishes unconfirmed.
     ClientsReset {
         /// At which node.
@@ -193,6 +207,10 @@ pub enum Kind {
     BrokenDisk,
     /// A disk whose writes fail with ENOSPC.
     FullDisk,
+    /// A wall clock that jumps by minutes or a day, on one node or on all.
+    ClockJump,
+    /// A wall clock that runs too fast or too slow, on one node or on all.
+    ClockDrift,
     /// Clients' connections reset.
     ClientsReset,
 }
@@ -205,13 +223,15 @@ pub enum Resource {
     Nodes,
     /// The links between nodes.
     Links,
+    /// The nodes' wall clocks.
+    Clocks,
     /// The clients' connections.
     Clients,
 }
 
 impl Kind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::KillNode,
         Self::KillLeader,
         Self::KillMajority,
@@ -234,6 +254,8 @@ impl Kind {
         Self::StuckDisk,
         Self::BrokenDisk,
         Self::FullDisk,
+        Self::ClockJump,
+        Self::ClockDrift,
         Self::ClientsReset,
     ];
 
@@ -263,6 +285,7 @@ impl Kind {
             | Self::Reset
             | Self::Delay
             | Self::Throttle => Resource::Links,
+            Self::ClockJump | Self::ClockDrift => Resource::Clocks,
             Self::ClientsReset => Resource::Clients,
         }
     }

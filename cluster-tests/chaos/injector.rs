@@ -2,7 +2,7 @@
 
 use super::fault::{Cut, DiskCall, Fault, Victim, Victims};
 use super::schedule::Event;
-use crate::harness::disk::{DiskFault, DiskFaults, EIO, ENOSPC};
+use crate::harness::disk::{CallFault, CallFaults, EIO, ENOSPC};
 use crate::harness::{Cluster, Node, ctl};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long a question about the leader of a queue may take.
 const QUESTION: Duration = Duration::from_secs(2);
-/// Between two looks at what a fault should change.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between two checks for the effect of a fault.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ pub struct Injected {
 #[derive(Debug)]
 pub struct Injector<'a> {
     cluster: &'a Cluster,
-    disks: &'a DiskFaults,
+    disks: &'a CallFaults,
     /// The queue whose leader is meant by [`Victim::Leader`].
     queue: &'a str,
     start: Instant,
@@ -54,7 +54,7 @@ pub struct Injector<'a> {
 impl<'a> Injector<'a> {
     /// On a cluster started with proxies and with these disks; the load starts now.
     #[must_use]
-    pub fn new(cluster: &'a Cluster, disks: &'a DiskFaults, queue: &'a str) -> Self {
+    pub fn new(cluster: &'a Cluster, disks: &'a CallFaults, queue: &'a str) -> Self {
         Self { cluster, disks, queue, start: Instant::now() }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Injector<'a> {
     pub async fn heal(&self) {
         self.cluster.links().heal();
         for node in self.cluster.nodes() {
-            for fault in DISK_FAULTS {
+            for fault in CALL_FAULTS {
                 self.disks.set(node.id(), fault, 0);
             }
         }
@@ -127,14 +127,20 @@ impl<'a> Injector<'a> {
             }
             Fault::SlowDisk { victim, sync_ms } => {
                 let sync_ms = u32::try_from(sync_ms).unwrap_or(u32::MAX);
-                self.disk(victim, DiskFault::SyncMs, sync_ms, lasts).await
+                self.disk(victim, CallFault::SyncMs, sync_ms, lasts).await
             }
-            Fault::StuckDisk { victim } => self.disk(victim, DiskFault::SyncHangs, 1, lasts).await,
+            Fault::StuckDisk { victim } => self.disk(victim, CallFault::SyncHangs, 1, lasts).await,
             Fault::BrokenDisk { victim, call } => {
                 self.disk(victim, failing(call), EIO, lasts).await
             }
             Fault::FullDisk { victim } => {
-                self.disk(victim, DiskFault::WriteFails, ENOSPC, lasts).await
+                self.disk(victim, CallFault::WriteFails, ENOSPC, lasts).await
+            }
+            Fault::ClockJump { victims, seconds } => {
+                self.clocks(victims, CallFault::WallSeconds, seconds, lasts).await
+            }
+            Fault::ClockDrift { victims, percent } => {
+                self.clocks(victims, CallFault::WallPercent, percent, lasts).await
             }
             Fault::ClientsReset { victim } => {
                 let node = self.one(victim).await;
@@ -210,7 +216,7 @@ impl<'a> Injector<'a> {
         };
         let begun = Instant::now();
         while !nodes.iter().all(stopped) && begun.elapsed() < lasts {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
         }
         let all_stopped = nodes.iter().all(stopped);
         sleep(lasts.saturating_sub(begun.elapsed())).await;
@@ -306,7 +312,7 @@ impl<'a> Injector<'a> {
     async fn disk(
         &self,
         victim: Victim,
-        fault: DiskFault,
+        fault: CallFault,
         value: u32,
         lasts: Duration,
     ) -> (BTreeSet<u64>, Effect) {
@@ -323,6 +329,26 @@ impl<'a> Injector<'a> {
         (BTreeSet::from([id]), effect)
     }
 
+    /// Wrong wall clocks from the begin of a fault to its end.
+    async fn clocks(
+        &self,
+        victims: Victims,
+        fault: CallFault,
+        value: i32,
+        lasts: Duration,
+    ) -> (BTreeSet<u64>, Effect) {
+        let ids = self.all(victims).await;
+        let hits = || ids.iter().map(|id| self.disks.hits(*id)).collect::<Vec<_>>();
+        let before = hits();
+        ids.iter().for_each(|id| self.disks.set(*id, fault, value.cast_unsigned()));
+        sleep(lasts).await;
+        let read: Vec<u32> = hits().iter().zip(before).map(|(now, before)| now - before).collect();
+        ids.iter().for_each(|id| self.disks.set(*id, fault, 0));
+        let said = format!("{value} at {ids:?}, whose nodes read their clocks {read:?} times");
+        let all_read = read.iter().all(|count| *count > 0);
+        (ids, if all_read { Effect::Seen(said) } else { Effect::Missed(said) })
+    }
+
     /// Starts the nodes that do not run, and waits until they are ready.
     async fn start_ended(&self) {
         let ended: Vec<&Node> = self.cluster.nodes().iter().filter(|node| !node.runs()).collect();
@@ -336,18 +362,20 @@ impl<'a> Injector<'a> {
     }
 }
 
-const DISK_FAULTS: [DiskFault; 5] = [
-    DiskFault::SyncFails,
-    DiskFault::SyncHangs,
-    DiskFault::SyncMs,
-    DiskFault::WriteFails,
-    DiskFault::ReadFails,
+const CALL_FAULTS: [CallFault; 7] = [
+    CallFault::SyncFails,
+    CallFault::SyncHangs,
+    CallFault::SyncMs,
+    CallFault::WriteFails,
+    CallFault::ReadFails,
+    CallFault::WallSeconds,
+    CallFault::WallPercent,
 ];
 
-fn failing(call: DiskCall) -> DiskFault {
+fn failing(call: DiskCall) -> CallFault {
     match call {
-        DiskCall::Sync => DiskFault::SyncFails,
-        DiskCall::Write => DiskFault::WriteFails,
+        DiskCall::Sync => CallFault::SyncFails,
+        DiskCall::Write => CallFault::WriteFails,
     }
 }
 

@@ -4,7 +4,7 @@ use super::fault::Kind;
 use super::injector::{Effect, Injected, Injector};
 use super::schedule::{Event, Schedule};
 use super::workload::{self, MEASURED};
-use crate::harness::disk::DiskFaults;
+use crate::harness::disk::CallFaults;
 use crate::harness::{Cluster, Options};
 use crate::history::{History, Log};
 use crate::invariant::{self, Violation};
@@ -73,7 +73,7 @@ impl Outcome {
 /// # Panics
 /// When the cluster does not start, or a node or a client does not end in time.
 pub async fn run(schedule: Schedule) -> Outcome {
-    let disks = DiskFaults::prepare();
+    let disks = CallFaults::prepare();
     let options = disks.on(Options { alone: true, ..Options::proxied() });
     let cluster = Cluster::start(3, options).await;
     let load = workload::start(&cluster).await;

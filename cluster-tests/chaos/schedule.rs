@@ -16,6 +16,8 @@ const RECOVERY: Duration = Duration::from_secs(6);
 const FAULT_MS: std::ops::RangeInclusive<u64> = 2_000..=8_000;
 /// How long a pause lasts that is shorter than an election, in milliseconds.
 const SHORT_PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=250;
+/// How far wall clocks jump, in seconds: minutes and a day, ahead and back.
+const JUMPS_S: [i32; 4] = [600, -600, 86_400, -86_400];
 /// One period in this many has no faults.
 const QUIET_PERIODS: usize = 4;
 
@@ -115,6 +117,11 @@ fn together(chance: &mut Rng, left: &mut Vec<Kind>, kinds: &[Kind], wanted: usiz
     chosen
 }
 
+/// One node, or all of them.
+fn one_or_all(chance: &mut Rng, one: Victim) -> Victims {
+    if chance.bool() { Victims::One(one) } else { Victims::All }
+}
+
 fn fault(chance: &mut Rng, kind: Kind) -> Fault {
     let any = Victim::Node(chance.u64(1..=3));
     let further = chance.u64(1..=2);
@@ -154,6 +161,14 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             Fault::BrokenDisk { victim: any, call }
         }
         Kind::FullDisk => Fault::FullDisk { victim: any },
+        Kind::ClockJump => {
+            let seconds = *chance.choice(&JUMPS_S).unwrap_or(&0);
+            Fault::ClockJump { victims: one_or_all(chance, any), seconds }
+        }
+        Kind::ClockDrift => {
+            let percent = if chance.bool() { 50 } else { -50 };
+            Fault::ClockDrift { victims: one_or_all(chance, any), percent }
+        }
         Kind::ClientsReset => Fault::ClientsReset { victim: any },
     }
 }

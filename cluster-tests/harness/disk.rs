@@ -1,5 +1,5 @@
-//! Disks that fail: an LD_PRELOAD library for the faults of calls, and a file system of its own whose power
-//! is cut.
+//! Disks that fail and clocks that are wrong: an LD_PRELOAD library for the faults of calls, and a file
+//! system of its own whose power is cut.
 
 use super::{Node, Options};
 use std::fs::{self, File};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What a node's disk does; by its place in the control page of `faults/disk.c`.
+/// What a node's disk or wall clock does; by its place in the control page of `faults/calls.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiskFault {
+pub enum CallFault {
     /// Syncs fail with this error number.
     SyncFails = 0,
     /// Syncs do not return, for as long as it is 1.
@@ -25,12 +25,17 @@ pub enum DiskFault {
     FreeMib = 5,
     /// Syncs take this many milliseconds longer.
     SyncMs = 6,
+    /// The wall clock is this many seconds ahead; behind, as a two's complement.
+    WallSeconds = 8,
+    /// The wall clock runs too fast by this percentage, from when it is set; too slow, as a two's
+    /// complement.
+    WallPercent = 9,
 }
 
 /// Place of the number of calls that a fault has changed.
 const HITS: u64 = 7;
 
-const DISK: &str = include_str!("../faults/disk.c");
+const CALLS: &str = include_str!("../faults/calls.c");
 const POWER: &str = include_str!("../faults/power.c");
 
 /// The error number of `EIO`.
@@ -40,11 +45,11 @@ pub const ENOSPC: u32 = 28;
 
 /// The library, compiled, and a control page for each node.
 #[derive(Debug)]
-pub struct DiskFaults {
+pub struct CallFaults {
     folder: TempDir,
 }
 
-impl DiskFaults {
+impl CallFaults {
     /// Compiles the library.
     ///
     /// # Panics
@@ -52,30 +57,30 @@ impl DiskFaults {
     #[must_use]
     pub fn prepare() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        compile(DISK, &folder.path().join("disk.so"), &["-shared", "-fPIC"]);
+        compile(CALLS, &folder.path().join("calls.so"), &["-shared", "-fPIC"]);
         for node in 1..=3 {
             fs::write(folder.path().join(format!("node-{node}")), [0; 4096]).expect("a page");
         }
         Self { folder }
     }
 
-    /// Options with which nodes' disks obey.
+    /// Options with which nodes' disks and clocks obey.
     #[must_use]
     pub fn on(&self, mut options: Options) -> Options {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         options.env.extend([
-            ("LD_PRELOAD".to_owned(), path("disk.so")),
-            ("DISK_FAULTS".to_owned(), path("node-{node}")),
-            ("DISK_FAULTS_UNDER".to_owned(), "/node-{node}/".to_owned()),
+            ("LD_PRELOAD".to_owned(), path("calls.so")),
+            ("CALL_FAULTS".to_owned(), path("node-{node}")),
+            ("CALL_FAULTS_UNDER".to_owned(), "/node-{node}/".to_owned()),
         ]);
         options
     }
 
-    /// From now on a node's disk does this; with 0, no longer.
+    /// From now on a node's disk or clock does this; with 0, no longer.
     ///
     /// # Panics
     /// When the node has no page.
-    pub fn set(&self, node: u64, fault: DiskFault, value: u32) {
+    pub fn set(&self, node: u64, fault: CallFault, value: u32) {
         let page =
             File::options().write(true).open(self.folder.path().join(format!("node-{node}")));
         let written =
@@ -84,7 +89,7 @@ impl DiskFaults {
     }
 }
 
-impl DiskFaults {
+impl CallFaults {
     /// How many calls of a node's processes faults have changed so far.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use quorate_cluster_tests::harness::amqp::{
     declare_quorum, get, open, open_confirming, persistent,
 };
 use quorate_cluster_tests::harness::ctl;
-use quorate_cluster_tests::harness::disk::{DiskFault, DiskFaults, EIO, ENOSPC};
+use quorate_cluster_tests::harness::disk::{CallFault, CallFaults, EIO, ENOSPC};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const QUEUE: &str = "faulty";
 
 /// A cluster whose disks obey, the queue's leader, and load on the two other nodes.
-async fn under_load(faults: &DiskFaults) -> (Cluster, u64, Load) {
+async fn under_load(faults: &CallFaults) -> (Cluster, u64, Load) {
     let cluster = Cluster::start(3, faults.on(Options::default())).await;
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
@@ -57,11 +57,11 @@ async fn ends_saying(node: &Node, words: &[&str]) {
 /// A leader whose disk does not answer is replaced, although it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
-    let faults = DiskFaults::prepare();
+    let faults = CallFaults::prepare();
     let (cluster, leader, load) = under_load(&faults).await;
     let others = cluster.others(leader);
     let from = load.history().now();
-    faults.set(leader, DiskFault::SyncHangs, 1);
+    faults.set(leader, CallFault::SyncHangs, 1);
     says(cluster.node(leader), &["a disk sync does not finish", "giving up all leaderships"]).await;
     eventually("another node leads", LIFECYCLE_BOUND, || async {
         let rows = cluster.rows(others[0], &["list_queues", "name", "leader"]).await?;
@@ -75,14 +75,14 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     let history = load.history();
     figure("sync hangs: longest gap", history.longest_confirm_gap(QUEUE, from, history.now()));
     assert!(cluster.node(leader).runs(), "it lives");
-    faults.set(leader, DiskFault::SyncHangs, 0);
+    faults.set(leader, CallFault::SyncHangs, 0);
     says(cluster.node(leader), &["disk syncs finish again"]).await;
     load.finish(&cluster).await;
 }
 
 /// The disk of a queue's leader fails once and for all; it comes back with a good one.
-async fn ends_and_comes_back(fault: DiskFault, error: u32, words: &[&str]) {
-    let faults = DiskFaults::prepare();
+async fn ends_and_comes_back(fault: CallFault, error: u32, words: &[&str]) {
+    let faults = CallFaults::prepare();
     let (cluster, leader, load) = under_load(&faults).await;
     faults.set(leader, fault, error);
     ends_saying(cluster.node(leader), words).await;
@@ -97,24 +97,24 @@ async fn ends_and_comes_back(fault: DiskFault, error: u32, words: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_node_and_nothing_else() {
     let words = ["storage: cannot write", "No space left on device"];
-    ends_and_comes_back(DiskFault::WriteFails, ENOSPC, &words).await;
+    ends_and_comes_back(CallFault::WriteFails, ENOSPC, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sync_that_fails_ends_the_node_and_nothing_else() {
     let words = ["storage: cannot write", "Input/output error"];
-    ends_and_comes_back(DiskFault::SyncFails, EIO, &words).await;
+    ends_and_comes_back(CallFault::SyncFails, EIO, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_cannot_be_read_is_refused_at_the_start() {
-    let faults = DiskFaults::prepare();
+    let faults = CallFaults::prepare();
     let (cluster, leader, load) = under_load(&faults).await;
     cluster.node(leader).kill9();
-    faults.set(leader, DiskFault::ReadFails, EIO);
+    faults.set(leader, CallFault::ReadFails, EIO);
     cluster.node(leader).spawn();
     ends_saying(cluster.node(leader), &["data_dir", "Input/output error"]).await;
-    faults.set(leader, DiskFault::ReadFails, 0);
+    faults.set(leader, CallFault::ReadFails, 0);
     cluster.node(leader).restart().await;
     load.finish(&cluster).await;
 }
@@ -184,7 +184,7 @@ async fn take_all(cluster: &Cluster, from: u64, count: usize) {
 /// A follower without room for a snapshot is held back, goes on, and catches up when it has room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_does_not_fit_is_not_received() {
-    let faults = DiskFaults::prepare();
+    let faults = CallFaults::prepare();
     let options =
         Options::default().with("--log-tail-bytes", "0").with("--disk-free-limit", "1GiB");
     let cluster = Cluster::start(3, faults.on(options)).await;
@@ -208,7 +208,7 @@ async fn a_snapshot_that_does_not_fit_is_not_received() {
         .await;
     }
     // More than the limit of the alarm, less than what a snapshot takes beside it.
-    faults.set(3, DiskFault::FreeMib, 1024 + 4);
+    faults.set(3, CallFault::FreeMib, 1024 + 4);
     node.spawn();
     says(node, &["snapshot refused", "disk_free_limit"]).await;
     let begun = Instant::now();
@@ -219,7 +219,7 @@ async fn a_snapshot_that_does_not_fit_is_not_received() {
     }
     // Each group tries once in ten seconds.
     assert!(refusals() <= 26, "{} refusals", refusals());
-    faults.set(3, DiskFault::FreeMib, 0);
+    faults.set(3, CallFault::FreeMib, 0);
     node.ready().await;
     assert_replicas_equal(&cluster).await;
     cluster.node(2).kill9();

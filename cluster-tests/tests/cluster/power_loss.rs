@@ -8,7 +8,7 @@ use lapin::options::BasicPublishOptions;
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, get, open, open_confirming, persistent,
 };
-use quorate_cluster_tests::harness::disk::{DiskFault, DiskFaults, LoopDisk};
+use quorate_cluster_tests::harness::disk::{CallFault, CallFaults, LoopDisk};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
 use std::collections::{BTreeSet, VecDeque};
@@ -148,17 +148,17 @@ async fn three_nodes_that_lose_their_power_at_once_lose_nothing_confirmed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_does_not_sync_is_caught() {
     let Some(disk) = disk() else { return };
-    let faults = DiskFaults::prepare();
+    let faults = CallFaults::prepare();
     let cluster = Cluster::prepare(1, faults.on(Options::default())).await;
     disk.take(cluster.node(1));
     started(&cluster).await;
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
-    faults.set(1, DiskFault::SyncLies, 1);
+    faults.set(1, CallFault::SyncLies, 1);
     let confirmed = Confirmed::default();
     publish_until_the_power_is_cut(&cluster, &disk, 0, (200, 8), &confirmed).await;
-    faults.set(1, DiskFault::SyncLies, 0);
+    faults.set(1, CallFault::SyncLies, 0);
     cluster.node(1).spawn();
     let lost = eventually("it is ready, or refuses", Duration::from_secs(60), || async {
         if !cluster.node(1).runs() {

@@ -1,5 +1,6 @@
-// Faults of one node's disk, for LD_PRELOAD: calls on files whose path contains DISK_FAULTS_UNDER obey the
-// first page of the file DISK_FAULTS, which the test writes while the node runs (`harness/disk.rs`).
+// Faults of one node's disk and wall clock, for LD_PRELOAD: calls on files whose path contains
+// CALL_FAULTS_UNDER, and readings of the wall clock, obey the first page of the file CALL_FAULTS, which the
+// test writes while the node runs (`harness/disk.rs`).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 struct control {
@@ -23,6 +25,8 @@ struct control {
     volatile uint32_t free_mib;    // free space of the file system, if it is not 0
     volatile uint32_t sync_ms;     // how much longer a sync takes
     volatile uint32_t hits;        // written by this library: how many calls a fault has changed
+    volatile int32_t wall_s;       // how many seconds the wall clock is ahead
+    volatile int32_t wall_percent; // how much too fast it runs, from when this was set
 };
 
 static struct control none, *mapped;
@@ -30,7 +34,7 @@ static struct control none, *mapped;
 // Direct system calls: the C library's own may not be ready when the allocator makes the first ones.
 static struct control *control(void) {
     if (!mapped) {
-        const char *path = getenv("DISK_FAULTS");
+        const char *path = getenv("CALL_FAULTS");
         int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR) : -1;
         if (fd < 0) return &none;
         void *page = (void *)syscall(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -41,7 +45,7 @@ static struct control *control(void) {
 }
 
 static int concerns(int fd) {
-    const char *under = getenv("DISK_FAULTS_UNDER");
+    const char *under = getenv("CALL_FAULTS_UNDER");
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     long length = syscall(SYS_readlink, link, path, sizeof path - 1);
@@ -111,3 +115,28 @@ int statvfs(const char *path, struct statvfs *found) {
 }
 
 int statvfs64(const char *path, struct statvfs64 *found) { return statvfs(path, (struct statvfs *)found); }
+
+// Milliseconds of the monotonic clock.
+static int64_t monotonic_ms(void) {
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static volatile int64_t drifts_since;
+    int result = (int)syscall(SYS_clock_gettime, clock, time);
+    struct control *c = control();
+    int32_t percent = c->wall_percent;
+    if (clock != CLOCK_REALTIME || result) return result;
+    if (!percent) drifts_since = 0;
+    if (!percent && !c->wall_s) return 0;
+    __atomic_fetch_add(&c->hits, 1, __ATOMIC_RELAXED);
+    if (percent && !drifts_since) drifts_since = monotonic_ms();
+    int64_t ahead_ms = percent ? (monotonic_ms() - drifts_since) * percent / 100 : 0;
+    int64_t ms = (int64_t)c->wall_s * 1000 + ahead_ms + time->tv_nsec / 1000000;
+    int64_t seconds = ms >= 0 ? ms / 1000 : -((999 - ms) / 1000);
+    time->tv_sec += seconds;
+    time->tv_nsec = (ms - seconds * 1000) * 1000000 + time->tv_nsec % 1000000;
+    return 0;
+}

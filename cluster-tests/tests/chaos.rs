@@ -1,0 +1,43 @@
+//! Chaos as CI runs it: faults of a fixed seed, and faults of a new seed, which is printed.
+
+#![expect(clippy::panic, reason = "tests")]
+
+use quorate_cluster_tests::chaos::{fault::Kind, report, run, schedule::Schedule};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Duration of the load of one run.
+const DURATION: Duration = Duration::from_secs(80);
+
+/// The seed that every run has.
+const FIXED: u64 = 1;
+
+async fn chaos(seed: u64) {
+    let schedule = Schedule::make(seed, DURATION, &Kind::ALL);
+    let outcome = run::run(schedule).await;
+    println!(
+        "chaos seed {seed}: {} confirmed, {} faults",
+        outcome.log.confirms(),
+        outcome.injected.len()
+    );
+    if outcome.is_good() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("quorate-chaos-{seed}"));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| report::write(&outcome, &folder));
+    panic!(
+        "make chaos ARGS=\"--seed {seed} --duration {}s\": {:?}, never took effect {:?}; {} {written:?}",
+        DURATION.as_secs(),
+        outcome.violations.iter().take(5).collect::<Vec<_>>(),
+        outcome.missed,
+        folder.display()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_with_the_faults_of_a_fixed_seed_and_of_a_new_one() {
+    let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(2, |now| now.as_secs());
+    for seed in [FIXED, new] {
+        println!("chaos seed {seed}");
+        chaos(seed).await;
+    }
+}
