@@ -90,11 +90,8 @@ pub enum Fault {
         /// How much too fast; too slow, if it is negative.
         percent: i32,
     },
-    /// Clients' connections are reset, with deliveries unsettled and publishes unconfirmed.
-    ClientsReset {
-        /// At which node.
-        victim: Victim,
-    },
+    /// Clients' connections to all nodes are reset, with deliveries unsettled and publishes unconfirmed.
+    ClientsReset,
 }
 
 /// Selects one node.

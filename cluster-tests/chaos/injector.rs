@@ -99,13 +99,8 @@ impl<'a> Injector<'a> {
                 (nodes, self.flap(&pairs, lasts, Duration::from_millis(period_ms)).await)
             }
             Fault::Reject { victim } => {
-                let node = self.one(victim).await;
-                let refuse = || {
-                    self.cluster.others(node).into_iter().for_each(|other| {
-                        self.cluster.links().refuse(other, node);
-                    });
-                };
-                (BTreeSet::from([node]), self.links(lasts, refuse).await)
+                let refuse = |node, other| self.cluster.links().refuse(other, node);
+                self.links_of(victim, lasts, refuse).await
             }
             Fault::Reset => {
                 let reset = |one, other| self.cluster.links().reset(one, other);
@@ -117,13 +112,9 @@ impl<'a> Injector<'a> {
                 (self.ids(), self.links(lasts, || self.each_pair(delay)).await)
             }
             Fault::Throttle { victim, bytes_per_s } => {
-                let node = self.one(victim).await;
-                let throttle = || {
-                    self.cluster.others(node).into_iter().for_each(|other| {
-                        self.cluster.links().throttle(node, other, bytes_per_s);
-                    });
-                };
-                (BTreeSet::from([node]), self.links(lasts, throttle).await)
+                let links = self.cluster.links();
+                let throttle = |node, other| links.throttle(node, other, bytes_per_s);
+                self.links_of(victim, lasts, throttle).await
             }
             Fault::SlowDisk { victim, sync_ms } => {
                 let sync_ms = u32::try_from(sync_ms).unwrap_or(u32::MAX);
@@ -142,10 +133,7 @@ impl<'a> Injector<'a> {
             Fault::ClockDrift { victims, percent } => {
                 self.clocks(victims, CallFault::WallPercent, percent, lasts).await
             }
-            Fault::ClientsReset { victim } => {
-                let node = self.one(victim).await;
-                (BTreeSet::from([node]), reset_clients(self.cluster.node(node)).await)
-            }
+            Fault::ClientsReset => (self.ids(), reset_clients(self.cluster.nodes()).await),
         }
     }
 
@@ -297,6 +285,19 @@ impl<'a> Injector<'a> {
         hindrances(hindered)
     }
 
+    /// A fault of a node's links, each given by the node and the other end.
+    async fn links_of(
+        &self,
+        victim: Victim,
+        lasts: Duration,
+        begin: impl Fn(u64, u64),
+    ) -> (BTreeSet<u64>, Effect) {
+        let node = self.one(victim).await;
+        let others = self.cluster.others(node);
+        let begin = || others.into_iter().for_each(|other| begin(node, other));
+        (BTreeSet::from([node]), self.links(lasts, begin).await)
+    }
+
     async fn flap(&self, pairs: &[(u64, u64)], lasts: Duration, period: Duration) -> Effect {
         let before = self.cluster.links().hindered();
         let end = Instant::now() + lasts;
@@ -384,18 +385,24 @@ fn hindrances(count: u64) -> Effect {
     if count > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
 }
 
-/// Resets all connections at a node's AMQP port, by the kernel.
-async fn reset_clients(node: &Node) -> Effect {
-    let [port, ..] = node.ports();
-    let mut kill = tokio::process::Command::new("ss");
-    let output = kill.args(["-K", "-H", "-t", "-n", "sport", "=", &format!(":{port}")]).output();
-    let output = match output.await {
-        Ok(output) => output,
-        Err(error) => return Effect::Skipped(format!("ss: {error}")),
-    };
-    let count = String::from_utf8_lossy(&output.stdout).lines().count();
-    if output.status.success() && count > 0 {
-        return Effect::Seen(format!("the kernel closed {count} sockets"));
+/// Resets all connections at the nodes' AMQP ports, by the kernel.
+async fn reset_clients(nodes: &[Node]) -> Effect {
+    let mut count = 0;
+    for node in nodes {
+        let [port, ..] = node.ports();
+        let mut kill = tokio::process::Command::new("ss");
+        kill.args(["-K", "-H", "-t", "-n", "sport", "=", &format!(":{port}")]);
+        match kill.output().await {
+            Ok(output) if output.status.success() => {
+                count += String::from_utf8_lossy(&output.stdout).lines().count();
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Effect::Skipped(format!("ss -K: {}", said.trim()));
+            }
+            Err(error) => return Effect::Skipped(format!("ss: {error}")),
+        }
     }
-    Effect::Skipped(format!("ss -K: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    let said = format!("the kernel closed {count} sockets");
+    if count > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
 }

@@ -169,7 +169,7 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             let percent = if chance.bool() { 50 } else { -50 };
             Fault::ClockDrift { victims: one_or_all(chance, any), percent }
         }
-        Kind::ClientsReset => Fault::ClientsReset { victim: any },
+        Kind::ClientsReset => Fault::ClientsReset,
     }
 }
 

@@ -70,15 +70,12 @@ impl Clients {
         event: Event,
         unconfirmed: &mut BTreeMap<u64, String>,
     ) -> Result<(), Ended> {
-        let (first, last, taken) = match event {
-            Event::Confirmed { first, last, taken, .. } => (first, last, taken),
-            Event::Returned { message, .. } => {
-                let body = String::from_utf8_lossy(&message.body).into_owned();
-                self.world.history.lock().violation(format!("{body} was returned"));
-                return Ok(());
-            }
-            other => return ends(other),
-        };
+        if let Event::Returned { message, .. } = &event {
+            let body = String::from_utf8_lossy(&message.body);
+            self.world.history.lock().violation(format!("{body} was returned"));
+            return Ok(());
+        }
+        let Event::Confirmed { first, last, taken, .. } = event else { return ends(event) };
         for number in first..=last {
             let Some(body) = unconfirmed.remove(&number) else {
                 let violation = format!("publish {number} of {} confirmed twice", self.name);
