@@ -1,7 +1,11 @@
 //! `chaos`: faults from a seed on a cluster under load, and a verdict about what its clients saw.
 
 use clap::Parser;
-use quorate_cluster_tests::chaos::{fault::Kind, report, run, schedule::Schedule};
+use quorate_cluster_tests::chaos::{
+    fault::Kind,
+    gaps, report, run,
+    schedule::{Schedule, TOGETHER_MAX},
+};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,8 +24,11 @@ struct Arguments {
     /// Kinds of faults, separated by commas. `all`: every kind.
     #[arg(long, default_value = "all", value_parser = kinds)]
     faults: Kinds,
+    /// One fault at a time, so that each gap without confirms has one cause.
+    #[arg(long)]
+    alone: bool,
     /// Carries out a saved schedule instead of making one.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults", "alone"])]
     replay: Option<PathBuf>,
     /// Folder for the schedule, the report and the history. By default a new one in the system's folder
     /// for temporary files.
@@ -61,7 +68,8 @@ fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
         Some(path) => Schedule::read(path)?,
         None => {
             let seed = arguments.seed.unwrap_or_else(seed_of_now);
-            Schedule::make(seed, arguments.duration, &arguments.faults.0)
+            let together_max = if arguments.alone { 1 } else { TOGETHER_MAX };
+            Schedule::make(seed, arguments.duration, &arguments.faults.0, together_max)
         }
     };
     let folder = arguments
@@ -109,6 +117,7 @@ async fn main() -> ExitCode {
         outcome.violations.len(),
         folder.join("report.html").display()
     );
+    print!("{}", gaps::table(&outcome.gaps));
     for kind in &outcome.missed {
         println!("seed {seed}: {kind} never took effect");
     }

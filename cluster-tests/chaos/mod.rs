@@ -6,9 +6,11 @@
 //! - [`injector`]: does it, and reads back from the process, the proxy or the disk that it took effect.
 //! - [`workload`]: what clients do meanwhile.
 //! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
+//! - [`gaps`]: the times without confirms, by the kind of fault.
 //! - [`report`]: one HTML page, and the history as lines of JSON.
 
 pub mod fault;
+pub mod gaps;
 pub mod injector;
 pub mod report;
 pub mod run;

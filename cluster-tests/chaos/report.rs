@@ -1,7 +1,8 @@
 //! What is left of a run: one HTML page for people, the history as lines of JSON for programs.
 
+use super::gaps::Gap;
 use super::injector::{Effect, Injected};
-use super::run::{Gap, Outcome};
+use super::run::Outcome;
 use crate::history::Log;
 use serde_json::json;
 use std::fmt::Write as _;

@@ -1,6 +1,7 @@
 //! One run: from an empty cluster to the verdict.
 
 use super::fault::Kind;
+use super::gaps::Gap;
 use super::injector::{Effect, Injected, Injector};
 use super::schedule::{Event, Schedule};
 use super::workload::{self, MEASURED};
@@ -26,17 +27,6 @@ pub struct Sample {
     pub confirms: u64,
     /// Deliveries in the second before, of all queues.
     pub deliveries: u64,
-}
-
-/// The time without confirms of the measured queue that a fault caused.
-#[derive(Clone, Copy, Debug)]
-pub struct Gap {
-    /// The kind of the fault.
-    pub kind: Kind,
-    /// The longest time between two confirms, from its begin until it was undone.
-    pub during: Duration,
-    /// From when it was undone to the next confirm.
-    pub after: Duration,
 }
 
 /// What a run found.

@@ -16,6 +16,8 @@ const RECOVERY: Duration = Duration::from_secs(6);
 const FAULT_MS: std::ops::RangeInclusive<u64> = 2_000..=8_000;
 /// How long a pause lasts that is shorter than an election, in milliseconds.
 const SHORT_PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=250;
+/// Most faults of one period, unless a run says otherwise.
+pub const TOGETHER_MAX: usize = 3;
 /// How far wall clocks jump, in seconds: minutes and a day, ahead and back.
 const JUMPS_S: [i32; 4] = [600, -600, 86_400, -86_400];
 /// One period in this many has no faults.
@@ -46,10 +48,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a seed: periods of one to three faults of these kinds, and of none in one of four.
-    /// Every kind comes once before any comes twice.
+    /// The schedule of a seed: periods of one to `together_max` faults of these kinds, and of none in one
+    /// of four. Every kind comes once before any comes twice.
     #[must_use]
-    pub fn make(seed: u64, duration: Duration, kinds: &[Kind]) -> Self {
+    pub fn make(seed: u64, duration: Duration, kinds: &[Kind], together_max: usize) -> Self {
         let mut chance = Rng::with_seed(seed);
         let duration_ms = millis(duration);
         let mut events = Vec::new();
@@ -63,7 +65,7 @@ impl Schedule {
             }
             period += 1;
             if period % QUIET_PERIODS != 0 {
-                let wanted = chance.usize(1..=3);
+                let wanted = chance.usize(1..=together_max);
                 for counts_as in together(&mut chance, &mut left, kinds, wanted) {
                     let fault = fault(&mut chance, counts_as);
                     let is_short = counts_as == Kind::PauseShort;
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_seed_makes_one_schedule_and_another_seed_another() {
-        let of = |seed| Schedule::make(seed, HOUR, &Kind::ALL);
+        let of = |seed| Schedule::make(seed, HOUR, &Kind::ALL, TOGETHER_MAX);
         assert_eq!(of(7), of(7));
         assert_ne!(of(7).events, of(8).events);
     }
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn every_kind_comes_and_none_long_before_the_others() {
         for seed in 0..50 {
-            let events = Schedule::make(seed, HOUR, &Kind::ALL).events;
+            let events = Schedule::make(seed, HOUR, &Kind::ALL, TOGETHER_MAX).events;
             let count = |kind| events.iter().filter(|event| event.counts_as == kind).count();
             let counts: Vec<usize> = Kind::ALL.into_iter().map(count).collect();
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn faults_at_the_same_time_do_not_share_a_resource_and_end_before_the_next_begin() {
         for seed in 0..50 {
-            let events = Schedule::make(seed, HOUR, &Kind::ALL).events;
+            let events = Schedule::make(seed, HOUR, &Kind::ALL, TOGETHER_MAX).events;
             for period in events.chunk_by(|a, b| a.at_ms == b.at_ms) {
                 let resources: BTreeSet<_> =
                     period.iter().map(|event| event.counts_as.resource()).collect();
@@ -216,10 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn each_fault_has_a_period_of_its_own_if_that_is_asked_for() {
+        let events = Schedule::make(5, HOUR, &Kind::ALL, 1).events;
+        assert!(events.len() > 100);
+        assert!(events.windows(2).all(|pair| pair[0].at_ms + pair[0].for_ms < pair[1].at_ms));
+    }
+
+    #[test]
     fn a_saved_schedule_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedule.json");
-        let schedule = Schedule::make(3, HOUR, &Kind::ALL);
+        let schedule = Schedule::make(3, HOUR, &Kind::ALL, TOGETHER_MAX);
         schedule.save(&path).unwrap();
         assert_eq!(Schedule::read(&path), Ok(schedule));
         std::fs::write(&path, "{}").unwrap();

@@ -2,7 +2,11 @@
 
 #![expect(clippy::panic, reason = "tests")]
 
-use quorate_cluster_tests::chaos::{fault::Kind, report, run, schedule::Schedule};
+use quorate_cluster_tests::chaos::{
+    fault::Kind,
+    report, run,
+    schedule::{Schedule, TOGETHER_MAX},
+};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Duration of the load of one run.
@@ -12,7 +16,7 @@ const DURATION: Duration = Duration::from_secs(80);
 const FIXED: u64 = 1;
 
 async fn chaos(seed: u64) {
-    let schedule = Schedule::make(seed, DURATION, &Kind::ALL);
+    let schedule = Schedule::make(seed, DURATION, &Kind::ALL, TOGETHER_MAX);
     let outcome = run::run(schedule).await;
     println!(
         "chaos seed {seed}: {} confirmed, {} faults",

@@ -1,7 +1,7 @@
 //! What a front end calls: the broker of its node, and one handle a client connection.
 //!
 //! A front end is generic over these traits and compiled for the broker that it is given, so a call
-//! costs what a call of the broker's own method costs.
+//! is as cheap as a direct call of the broker's method.
 
 use crate::{
     event::Event,
@@ -16,7 +16,7 @@ use std::{future::Future, net::IpAddr, sync::Arc};
 
 /// The broker of one node, shared by everything that serves clients.
 pub trait Broker: Clone + Send + Sync + 'static {
-    /// Its handle on one client connection.
+    /// The broker's handle for one client connection.
     type Connection: Connection;
 
     /// The budget of bodies held for clients.
@@ -26,7 +26,7 @@ pub trait Broker: Clone + Send + Sync + 'static {
     fn front_settings(&self) -> FrontSettings;
 
     /// Whether the user may log in from that address with that password; `None`: by a mechanism
-    /// without one. The answer to a login that fails is held back.
+    /// without one. The answer to a failed login is delayed.
     fn log_in(
         &self,
         user: &ShortString,
@@ -40,33 +40,34 @@ pub trait Broker: Clone + Send + Sync + 'static {
     /// 530 as CONN-20 lists; 541 while the node has not joined its cluster.
     fn connect(&self, info: ConnectionInfo) -> Result<Self::Connection, Exception>;
 
-    /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.
+    /// The reason why publishing is blocked now, for a connection that begins to publish (ALM-02);
+    /// `None`: no alarm is on.
     fn alarm(&self) -> Option<String>;
 }
 
-/// A client connection. Dropping it without [`Connection::close`] is a loss of the connection: its
-/// channels end, its exclusive queues are deleted (CONN-32). All futures are cancel-safe but those of
+/// A client connection. Dropping it without [`Connection::close`] counts as a lost connection: its
+/// channels end and its exclusive queues are deleted (CONN-32). All futures are cancel-safe except those of
 /// [`Connection::ask`] and [`Connection::close`].
 pub trait Connection: Send + Sync + 'static {
-    /// What was given at the opening.
+    /// The properties that the connection was opened with.
     fn info(&self) -> &ConnectionInfo;
 
-    /// A channel is open: lists show it from now on, until [`Connection::close_channel`].
+    /// Opens a channel, which lists show until [`Connection::close_channel`].
     ///
     /// # Errors
     /// 530: the user has as many channels as it may have (CHN-03).
     fn open_channel(&self, channel: ChannelId) -> Result<(), Exception>;
 
-    /// The channel has ended, by a close or an error: its consumers end, what they and its gets
-    /// hold returns (CHN-05), its open transaction is dropped. Deliveries and confirms for it stop at
-    /// once.
+    /// Ends a channel after a close or an error: its consumers end, the messages that they and its gets
+    /// hold are requeued (CHN-05), and its open transaction is dropped. Deliveries and confirms for it
+    /// stop at once.
     fn close_channel(&self, channel: ChannelId);
 
     /// Limits the unsettled deliveries of all consumers of a channel together (QOS-06, Q-12);
-    /// `None` takes the limit away.
+    /// `None` removes the limit.
     fn limit_channel(&self, channel: ChannelId, limit: Option<u16>);
 
-    /// Routes and sends publishes, all that one read of the socket brought, in order. `outcomes` gets
+    /// Routes the publishes of one read of the socket and sends them to their queues, in order. `outcomes` gets
     /// one outcome for each; after a refused one, later publishes of the same channel are refused
     /// with the same (PUB-03).
     fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure;
@@ -77,10 +78,11 @@ pub trait Connection: Send + Sync + 'static {
     /// What PUB-01 lists.
     fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception>;
 
-    /// Settles deliveries, after what the client published before. Needs no answer (ACK-08).
+    /// Settles deliveries, after the client's earlier publishes have been sent. There is no answer
+    /// (ACK-08).
     fn settle(&self, settles: Vec<Settle>);
 
-    /// Does what the channel asks for. A commit takes the channel's transaction at the call and not
+    /// Carries out an operation of a channel. A commit takes the channel's transaction at the call and not
     /// when its future is first polled, so that a close of the channel leaves it alone (TX-07).
     fn ask(
         &self,
@@ -88,7 +90,7 @@ pub trait Connection: Send + Sync + 'static {
         operation: Operation,
     ) -> impl Future<Output = Result<Answer, Exception>> + Send;
 
-    /// The channel's transaction is taken back (TX-08): what it has published is dropped.
+    /// Rolls the channel's transaction back (TX-08): its publishes are dropped.
     fn roll_back(&self, channel: ChannelId);
 
     /// `connection.update-secret`: checks the user's permissions again, and cancels consumers that may not
@@ -104,27 +106,27 @@ pub trait Connection: Send + Sync + 'static {
     /// Resolves when the socket may be read again after [`Pressure::Wait`].
     fn room(&self) -> impl Future<Output = ()> + Send;
 
-    /// Takes deliveries to be written now, until they have `bytes_max` bytes of bodies (at least
-    /// one if any is ready). What is taken counts as shown to the client (DLV 4).
+    /// Takes deliveries to be written now, up to `bytes_max` bytes of bodies, but at least one if any is
+    /// ready. They count as shown to the client (DLV 4).
     fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>);
 
-    /// Bytes of deliveries that may be taken now, beside what waits to be written; 0 for none
-    /// before something of it has been written or the node's budget has room.
+    /// Bytes of deliveries that may be taken now, in addition to those that wait to be written. 0: none
+    /// until some of these have been written, or until the node's budget has room.
     fn delivery_room_bytes(&self) -> usize;
 
     /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
     fn budget_room(&self) -> impl Future<Output = ()> + Send;
 
-    /// So many bytes of answers and deliveries wait to be written to the client now.
+    /// Reports how many bytes of answers and deliveries wait to be written to the client.
     fn report_unwritten(&self, bytes: usize);
 
     /// As [`Connection::report_unwritten`], with deliveries that have just been taken.
     fn report_given(&self, bytes: usize);
 
-    /// The memory for deliveries is used up, and this connection has some of it.
+    /// Whether the memory for deliveries is used up, and this connection holds some of it.
     fn is_pressed(&self) -> bool;
 
-    /// The client takes what it is sent so slowly that others get nothing: it is dropped.
+    /// Drops the client, since it reads so slowly that others get nothing.
     fn is_given_up(&self) -> bool;
 
     /// Reports what the front end holds between two turns: bytes of contents that have not come whole,
@@ -142,7 +144,7 @@ pub trait Connection: Send + Sync + 'static {
     /// (ALM-03).
     fn report_socket(&self, socket: SocketReport, blocked: bool);
 
-    /// The client closes: channels end, exclusive queues are deleted; then close-ok may be sent
-    /// (CONN-27).
+    /// Closes the connection at the client's request: channels end and exclusive queues are deleted. The
+    /// future resolves when close-ok may be sent (CONN-27).
     fn close(self) -> impl Future<Output = ()> + Send;
 }

@@ -6,14 +6,14 @@ use quorate_types::{ConsumerId, Exception, Message, ShortString};
 /// An event for a connection.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Publishes `first` to `last` of the channel are done: all taken, or all refused
-    /// (`basic.nack`).
+    /// The outcome of publishes `first` to `last` of the channel: all taken (`basic.ack`), or all
+    /// refused (`basic.nack`).
     Confirmed {
         /// Channel of the publishes.
         channel: ChannelId,
-        /// First publish that is settled, by its number in the channel.
+        /// First of these publishes, by its number in the channel.
         first: u64,
-        /// Last publish that is settled, included.
+        /// Last of these publishes, by its number in the channel.
         last: u64,
         /// Every target has taken them.
         taken: bool,
@@ -26,25 +26,24 @@ pub enum Event {
         /// The message that no queue took, as it was published.
         message: Box<Message>,
     },
-    /// What a get of the channel took was held for too long: the channel is to be closed with this
+    /// A message that the channel got was not settled in time: the channel is closed with this error
     /// (CTO-05).
     GetTimedOut {
-        /// Channel that has asked.
+        /// Channel of the get.
         channel: ChannelId,
-        /// What the client is told.
+        /// The error for the client.
         exception: Exception,
     },
-    /// A publish of the channel that had been held has turned out to be refused: the channel (or
-    /// connection) is to be closed with this.
+    /// A publish that had to wait was refused: the channel (or connection) is closed with this error.
     ChannelException {
         /// Channel of the publish.
         channel: ChannelId,
-        /// What the client is told.
+        /// The error for the client.
         exception: Exception,
     },
-    /// Deliveries wait: call [`crate::Connection::take_deliveries`].
+    /// Deliveries are ready: call [`crate::Connection::take_deliveries`].
     DeliveriesReady,
-    /// What was settled behind held publishes can be settled now.
+    /// Settles that waited for publishes can be sent now.
     MaySettle,
     /// The consumer's queue has ended (CON-13).
     ConsumerCancelled {

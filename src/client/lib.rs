@@ -1,5 +1,5 @@
-//! What lies between a front end and the broker: what a client asks for, what it is answered and
-//! told, the memory that both count for it, and the traits through which a front end calls the broker.
+//! The interface between a front end and the broker: requests of clients, answers and events, the memory
+//! that both count for a client, and the traits through which a front end calls the broker.
 //!
 //! The broker serves these requests with RocksDB and openraft below it. A front end needs neither,
 //! so this floor has neither, and a front end's tests and fuzz targets build without them.

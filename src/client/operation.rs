@@ -1,4 +1,4 @@
-//! What a channel asks of the broker and waits for, and the answers.
+//! Requests of a channel that have an answer, and the answers.
 
 use crate::request::{
     BindRequest, Consume, DeclareOk, ExchangeDeclare, GetOk, Publish, QueueDeclare, Settle,
@@ -73,30 +73,30 @@ pub enum Operation {
 /// The broker's answer to an operation.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The operation was carried out; there is nothing more to say.
     Done,
-    /// To a declare of a queue.
+    /// Answer to a declare of a queue.
     Declared(DeclareOk),
     /// Ready messages removed.
     Removed(u64),
-    /// Reply to [`Operation::Consume`].
+    /// Answer to [`Operation::Consume`].
     Consuming {
         /// Id under which deliveries and settles name the consumer.
         consumer: ConsumerId,
-        /// Its tag, given or made.
+        /// Its consumer tag, chosen by the client or by the broker.
         tag: ShortString,
     },
     /// As [`Answer::Consuming`], with the name that replies are to be sent to (DRT-02).
     ConsumingReplies {
         /// Id under which deliveries and settles name the consumer.
         consumer: ConsumerId,
-        /// Its tag, given or made.
+        /// Its consumer tag, chosen by the client or by the broker.
         tag: ShortString,
         /// Where replies are sent.
         name: ShortString,
     },
-    /// To [`Operation::Get`]; `None`: the queue is empty.
+    /// Answer to [`Operation::Get`]; `None`: the queue is empty.
     Got(Option<Box<GetOk>>),
-    /// To [`Operation::Route`]: bytes that the broker keeps. `None`: no queue takes the message.
+    /// Answer to [`Operation::Route`]: bytes that the broker keeps. `None`: no queue takes the message.
     Routed(Option<usize>),
 }

@@ -1,19 +1,19 @@
-//! What a front end reports of its connections, for lists.
+//! Figures of connections and channels, for lists.
 
-/// What a front end says of one of its channels, for lists.
+/// Figures of one channel, for lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelReport {
-    /// In confirm mode.
+    /// Whether the channel is in confirm mode.
     pub confirm: bool,
-    /// Published, not confirmed.
+    /// Number of publishes that are not confirmed.
     pub unconfirmed: u64,
-    /// In transaction mode.
+    /// Whether the channel is in transaction mode.
     pub transactional: bool,
-    /// Published in its open transaction.
+    /// Number of publishes of its open transaction.
     pub messages_uncommitted: u64,
-    /// Settled in its open transaction.
+    /// Number of settles of its open transaction.
     pub acks_uncommitted: u64,
-    /// Delivered or got, not settled.
+    /// Number of messages that were delivered or got and are not settled.
     pub unacknowledged: u64,
     /// Limit of unsettled deliveries of its consumers, 0 for none.
     pub prefetch: u16,
@@ -21,16 +21,16 @@ pub struct ChannelReport {
     pub has_published: bool,
 }
 
-/// What a front end says of its connection's socket, for lists.
+/// Figures of a connection's socket, for lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketReport {
     /// Bytes read so far.
     pub received_bytes: u64,
     /// Bytes written so far.
     pub sent_bytes: u64,
-    /// In how many reads.
+    /// Number of reads of the socket so far.
     pub reads: u64,
-    /// In how many writes.
+    /// Number of writes to the socket so far.
     pub writes: u64,
     /// Bytes that wait to be written.
     pub pending_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a front end asks of the broker for its clients, and what it is answered.
+//! Requests that a front end sends to the broker for its clients, and what the broker returns.
 
 use bytes::Bytes;
 use quorate_types::{
@@ -43,9 +43,9 @@ pub struct ChannelId {
 /// A `basic.publish` with its content, checked by the front end for shape and size.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// Channel that publishes.
+    /// Channel of the publish.
     pub channel: ChannelId,
-    /// Number to confirm, on a confirming channel (CNF-01).
+    /// Delivery tag to confirm, if the channel is in confirm mode (CNF-01).
     pub confirm: Option<u64>,
     /// Exchange; empty is the default exchange.
     pub exchange: ShortString,
@@ -59,7 +59,7 @@ pub struct Publish {
     pub mandatory: bool,
 }
 
-/// What a publish came to at once. A confirm follows as an event where there is one to come.
+/// The immediate outcome of a publish. If it is to be confirmed, the confirm follows as an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PublishOutcome {
     /// On its way to at least one queue; its confirm comes as
@@ -76,16 +76,16 @@ pub enum PublishOutcome {
 pub enum Pressure {
     /// The socket may be read further.
     None,
-    /// Too much is in flight: read no more until [`crate::Connection::room`] resolves (DESIGN §6).
+    /// Too much is in flight: do not read before [`crate::Connection::room`] resolves (DESIGN §6).
     Wait,
 }
 
 /// `exchange.declare`, not passive.
 #[derive(Clone, Debug)]
 pub struct ExchangeDeclare {
-    /// Name of the exchange.
+    /// Name of the exchange to declare.
     pub exchange: ShortString,
-    /// Type as sent.
+    /// Type of the exchange, as the client sent it.
     pub kind: ShortString,
     /// `durable`: it survives a restart of the cluster.
     pub durable: bool,
@@ -100,7 +100,7 @@ pub struct ExchangeDeclare {
 /// `queue.declare`, not passive.
 #[derive(Clone, Debug)]
 pub struct QueueDeclare {
-    /// Name; empty asks for one (QUE-06).
+    /// Name of the queue; if it is empty, the broker chooses one (QUE-06).
     pub queue: ShortString,
     /// `durable`: it survives a restart of the cluster.
     pub durable: bool,
@@ -112,10 +112,10 @@ pub struct QueueDeclare {
     pub arguments: FieldTable,
 }
 
-/// What `queue.declare-ok` says of a queue.
+/// The contents of `queue.declare-ok`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclareOk {
-    /// Name, given or made.
+    /// Name of the queue, chosen by the client or by the broker.
     pub queue: ShortString,
     /// Messages that are ready to be delivered.
     pub messages: u64,
@@ -136,10 +136,10 @@ pub struct BindRequest {
     pub arguments: FieldTable,
 }
 
-/// What `basic.consume` asks for.
+/// A `basic.consume`.
 #[derive(Clone, Debug)]
 pub struct Consume {
-    /// Channel that consumes.
+    /// Channel of the consumer.
     pub channel: ChannelId,
     /// Name of the queue.
     pub queue: ShortString,
@@ -155,7 +155,7 @@ pub struct Consume {
     pub arguments: FieldTable,
 }
 
-/// Where a delivery is settled: its queue's home, and its holder there.
+/// The holder of a delivery, and the home of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderRef {
     /// Home of the queue.
@@ -173,11 +173,11 @@ pub struct Delivered {
     pub consumer: ConsumerId,
     /// Consumer tag of the consumer.
     pub tag: ShortString,
-    /// Whom to name when settling.
+    /// The holder to name when the delivery is settled.
     pub holder: HolderRef,
     /// Number among the consumer's deliveries.
     pub number: DeliveryNumber,
-    /// Settled by the broker already: the front end must not track it.
+    /// The broker has settled it already: the front end must not track it.
     pub no_ack: bool,
     /// `redelivered`: it may have been delivered before.
     pub redelivered: bool,
@@ -187,10 +187,10 @@ pub struct Delivered {
     pub message: Message,
 }
 
-/// What `basic.get` found.
+/// The message that `basic.get` returned.
 #[derive(Clone, Debug)]
 pub struct GetOk {
-    /// Whom to name when settling, with number 1.
+    /// The holder to name when the message is settled, with number 1.
     pub holder: HolderRef,
     /// `redelivered`: it may have been delivered before.
     pub redelivered: bool,
@@ -205,13 +205,14 @@ pub struct GetOk {
 /// How deliveries are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// `basic.ack`: it is done with.
+    /// `basic.ack`: the message is removed.
     Ack,
-    /// Back to the queue.
+    /// Returned to the queue.
     Requeue(RequeueCause),
     /// `basic.reject` / `nack` without requeue.
     Discard,
-    /// Back to the queue, never having been shown: unmarked, uncounted. The consumer is over.
+    /// Returned to the queue without having been shown: not marked and not counted. The consumer has
+    /// ended.
     Release,
 }
 
@@ -222,6 +223,6 @@ pub struct Settle {
     pub holder: HolderRef,
     /// Numbers of the deliveries, within the holder.
     pub numbers: Numbers,
-    /// What the client asks for.
+    /// How they are settled.
     pub settlement: Settlement,
 }

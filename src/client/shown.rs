@@ -1,11 +1,11 @@
-//! What clients are shown of a stored message's properties (PRP-02, CON-20, CON-22, Q-32).
+//! The properties of a stored message as clients get them (PRP-02, CON-20, CON-22, Q-32).
 
 use bytes::Bytes;
 use quorate_types::{
     Counts, FieldTable, FieldValue, Message, Properties, PropertiesError, ShortString,
 };
 
-/// The properties that a client is shown: as published, byte by byte, unless the broker has
+/// The properties that a client gets: as published, byte by byte, unless the broker has
 /// something to add to the headers: deaths, or counts on a redelivery (CON-20, CON-22, Q-32).
 #[must_use]
 pub fn delivery_properties(message: &Message, counts: Option<Counts>) -> Bytes {

@@ -9,7 +9,7 @@ use crate::{
         encode_transfer_answer, encode_vote_answer,
     },
     followers,
-    group::Group,
+    group::{Group, GroupRaft},
     reach,
     read::follows,
     service::{SERVICE_MAX, Service},
@@ -157,12 +157,7 @@ async fn answer(
 ) -> Result<Bytes, String> {
     let raft = member.raft();
     match service {
-        Service::Heartbeat => {
-            let request = decode_heartbeat(&payload).map_err(text)?;
-            let previous = request.prev_log_id;
-            let answer = raft.append_entries(request).await.map_err(text)?;
-            Ok(encode_append_answer(&stream_result(answer, previous)))
-        }
+        Service::Heartbeat => heartbeat(raft, &payload).await,
         Service::Vote => {
             let request = decode_vote_request(&payload).map_err(text)?;
             Ok(encode_vote_answer(&raft.vote(request).await.map_err(text)?))
@@ -171,13 +166,7 @@ async fn answer(
             let request = decode_vote_request(&payload).map_err(text)?;
             Ok(encode_vote_answer(&raft.pre_vote(request).await.map_err(text)?))
         }
-        Service::Transfer => {
-            let request = decode_transfer(&payload).map_err(text)?;
-            let to_me = *request.to_node_id() == member.me();
-            let accepted = (!to_me || groups.gate().may_lead())
-                && raft.handle_transfer_leader(request).await.map_err(text)?.is_ok();
-            Ok(encode_transfer_answer(accepted))
-        }
+        Service::Transfer => transfer(&groups, &member, &payload).await,
         Service::ReadIndex => member.read_index().await.map(encode_log_index).map_err(text),
         Service::Reach => Ok(reach::answer(&groups)),
         Service::Ready => Ok(encode_transfer_answer(groups.gate().may_lead())),
@@ -202,6 +191,22 @@ async fn answer(
             Err("not a single request".to_owned())
         }
     }
+}
+
+async fn heartbeat(raft: &GroupRaft, payload: &Bytes) -> Result<Bytes, String> {
+    let request = decode_heartbeat(payload).map_err(text)?;
+    let previous = request.prev_log_id;
+    let answer = raft.append_entries(request).await.map_err(text)?;
+    Ok(encode_append_answer(&stream_result(answer, previous)))
+}
+
+/// Takes part in a transfer of leadership; as its target only if this node may lead.
+async fn transfer(groups: &Shared, member: &Group, payload: &Bytes) -> Result<Bytes, String> {
+    let request = decode_transfer(payload).map_err(text)?;
+    let to_me = *request.to_node_id() == member.me();
+    let accepted = (!to_me || groups.gate().may_lead())
+        && member.raft().handle_transfer_leader(request).await.map_err(text)?.is_ok();
+    Ok(encode_transfer_answer(accepted))
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -1,4 +1,4 @@
-//! Words about deliveries: which, how often, and why they come back.
+//! Types about deliveries: their numbers, their counts, and why a message is requeued.
 
 use crate::DeliveryNumber;
 

@@ -1,4 +1,4 @@
-//! The words that every floor shares: ids, names, messages, field tables, time, reply codes, and
+//! The types that all crates share: ids, names, messages, field tables, time, reply codes, and
 //! the declare arguments parsed once. Pure: no I/O, no clock, no threads.
 
 mod arguments;

@@ -16,14 +16,14 @@ pub struct Message {
     /// Property flags and properties, as on the wire (AMQP 0-9-1, section 4.2.6.1), `BCC` taken
     /// out.
     pub properties: Bytes,
-    /// What the broker knows of it beside the client's headers (deaths, for one), to be merged
-    /// into the headers at delivery. Empty for a message that never died.
+    /// Headers that the broker adds to the client's at delivery, such as `x-death`. Empty for a message
+    /// that was never dead-lettered.
     pub annotations: FieldTable,
     /// Body; its bytes are what length limits count.
     pub body: Bytes,
 }
 
-/// Why stored bytes are no message.
+/// Why stored bytes cannot be decoded as a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored message cannot be decoded: {0}")]
 pub struct MessageError(pub &'static str);

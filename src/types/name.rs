@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use std::{borrow::Borrow, fmt};
 
-/// Why bytes are no short string.
+/// Why bytes are not a short string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// More than 255 bytes.
+    /// It has more than 255 bytes.
     #[error("short string of {0} octets is longer than 255")]
     TooLong(usize),
-    /// Not UTF-8 (FRM-11).
+    /// It is not valid UTF-8 (FRM-11).
     #[error("short string is not valid UTF-8")]
     NotUtf8,
 }
@@ -22,7 +22,7 @@ impl ShortString {
     /// The empty short string.
     pub const EMPTY: ShortString = ShortString(Bytes::new());
 
-    /// Checks and takes bytes.
+    /// A short string of these bytes.
     ///
     /// # Errors
     /// `TooLong` above 255 bytes, `NotUtf8` for what is not UTF-8.
@@ -56,25 +56,25 @@ impl ShortString {
         &self.0
     }
 
-    /// The bytes, shared.
+    /// The bytes, without a copy.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         self.0.clone()
     }
 
-    /// Bytes, 0 to 255.
+    /// Number of bytes, 0 to 255.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is no byte.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A copy that does not keep the frame alive that it was cut from.
+    /// A copy that does not keep the frame in memory that the string is a part of.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0))

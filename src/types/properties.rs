@@ -1,10 +1,10 @@
-//! Content properties of class basic (AMQP 0-9-1, section 4.2.6.1): read from their raw bytes
-//! one by one, never re-encoded unless one has to change.
+//! Content properties of class basic (AMQP 0-9-1, section 4.2.6.1): read one by one from
+//! their raw bytes, and encoded again only if one has to change.
 
 use crate::{FieldTable, FieldTableError, ShortString};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Why bytes are no properties.
+/// Why bytes cannot be read as properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertiesError {
     /// The bytes end within a property.

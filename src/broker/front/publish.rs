@@ -108,7 +108,6 @@ impl Publisher {
             let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
-            let traced = catalog.is_traced(&connection.info.vhost);
             for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
@@ -116,21 +115,11 @@ impl Publisher {
                     None => {
                         let channel = publish.channel;
                         let confirm_to = ConfirmTo::of(publish.confirm);
-                        let seen = traced.then(|| publish.clone());
                         let source = Source { connection, channel, confirm_to, mandatory };
-                        let result = route(
-                            self,
-                            &catalog,
-                            &mut access,
-                            connection,
-                            publish,
-                            &mut routed,
-                            &mut buffer,
-                        );
-                        if let (Ok(_), Some(seen)) = (&result, &seen) {
-                            let to = &mut outgoings;
-                            self.tracer.trace_publish(&catalog, connection, seen, &routed, to);
-                        }
+                        let with = (&*catalog, &mut *access);
+                        let into = (&mut routed, &mut buffer);
+                        let result =
+                            self.route_traced(with, connection, publish, into, &mut outgoings);
                         if let Ok(true) = result {
                             spread = self.dispatch(&source, &mut routed, &mut outgoings);
                         }
@@ -153,6 +142,24 @@ impl Publisher {
         tally.add_to(&self.base.context.counters);
         self.send_all(outgoings);
         rest
+    }
+
+    /// Routes one publish, and adds its trace if its virtual host is traced; false if it is
+    /// unroutable.
+    fn route_traced(
+        &self,
+        (catalog, access): (&Catalog, &mut PublishAccess),
+        connection: &ConnectionState,
+        publish: Publish,
+        (routed, buffer): (&mut RoutedPublish, &mut BytesMut),
+        traces: &mut Outgoings,
+    ) -> Result<bool, Exception> {
+        let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
+        let result = route(self, catalog, access, connection, publish, routed, buffer);
+        if let (Ok(_), Some(seen)) = (&result, &seen) {
+            self.tracer.trace_publish(catalog, connection, seen, routed, traces);
+        }
+        result
     }
 
     /// Adds the copies of a routed publish, unless they and the copies added before are too many to
@@ -183,14 +190,9 @@ impl Publisher {
             let catalog = self.base.catalog.read();
             let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
-            let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
-            let buffer = &mut BytesMut::new();
-            let result =
-                route(self, &catalog, &mut access, connection, publish, &mut routed, buffer);
-            if let (Ok(_), Some(seen)) = (&result, &seen) {
-                self.tracer.trace_publish(&catalog, connection, seen, &routed, &mut traces);
-            }
-            result
+            let with = (&*catalog, &mut *access);
+            let into = (&mut routed, &mut BytesMut::new());
+            self.route_traced(with, connection, publish, into, &mut traces)
         };
         // A trace does not wait for the commit.
         self.send_all(traces);
@@ -349,24 +351,9 @@ fn route(
     routed: &mut RoutedPublish,
     buffer: &mut BytesMut,
 ) -> Result<bool, Exception> {
+    let (further_keys, raw) = check(publisher, catalog, access, connection, &publish)?;
     let Publish { exchange, routing_key, properties, body, .. } = publish;
-    let (vhost, who) = (&connection.info.vhost, connection.who());
-    access.check(who, &exchange)?;
-    let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-        let limits = &publisher.base.context.settings.limits;
-        limits.check_publish(properties.header_values, further_keys.len())?;
-        check_delay(&properties)?;
-        let keys = std::iter::once(&routing_key).chain(&further_keys);
-        access.check_topics(catalog, who, &exchange, keys)?;
-        check_user_id(catalog, who, properties.user_id.as_ref())?;
-        Ok((further_keys, raw))
-    });
-    let (further_keys, raw) = checked.or_else(|refused| {
-        // An error of the exchange comes first (PUB-01).
-        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
-        catalog.check_publishable(&name)?;
-        Err(refused)
-    })?;
+    let vhost = &connection.info.vhost;
     routed.targets.clear();
     let request = RouteRequest {
         vhost,
@@ -400,6 +387,35 @@ fn route(
     message::encode_into(&message, buffer);
     routed.message = buffer.split().freeze();
     Ok(true)
+}
+
+/// Whether the client may publish that, as PUB-01 lists: its further routing keys, and its properties
+/// as they are stored.
+fn check(
+    publisher: &Publisher,
+    catalog: &Catalog,
+    access: &mut PublishAccess,
+    connection: &ConnectionState,
+    publish: &Publish,
+) -> Result<(Vec<ShortString>, Bytes), Exception> {
+    let Publish { exchange, routing_key, properties, .. } = publish;
+    let (vhost, who) = (&connection.info.vhost, connection.who());
+    access.check(who, exchange)?;
+    let checked = sender_selected(properties).and_then(|(further_keys, raw)| {
+        let limits = &publisher.base.context.settings.limits;
+        limits.check_publish(properties.header_values, further_keys.len())?;
+        check_delay(properties)?;
+        let keys = std::iter::once(routing_key).chain(&further_keys);
+        access.check_topics(catalog, who, exchange, keys)?;
+        check_user_id(catalog, who, properties.user_id.as_ref())?;
+        Ok((further_keys, raw))
+    });
+    checked.or_else(|refused| {
+        // An error of the exchange comes first (PUB-01).
+        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        catalog.check_publishable(&name)?;
+        Err(refused)
+    })
 }
 
 /// The shared state of several targets; `None` for one.

@@ -1,39 +1,10 @@
 //! What lists, audits and metrics show of one node: plain values, filled by the broker, shown by
 //! the management floor, which asks the other nodes for theirs and merges.
 //!
-//! Everything here is this node's own view. Of a queue every node with a catalog copy gives the
-//! record, but only the node that leads its group (or is its home) gives counts; the management
+//! Everything here is this node's own view. Every node with a copy of the catalog gives the record of
+//! a queue, but only the node that leads its group (or is its home) gives counts; the management
 //! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
-//! of clients on this node. The broker gives them by:
-//!
-//! ```text
-//! impl Broker {
-//!     pub fn node(&self) -> NodeId;
-//!     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this
-//!     /// node that have none.
-//!     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView>;
-//!     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView>;
-//!     /// Explicit bindings only; the default exchange's are derived from the queues (CTL-10).
-//!     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView>;
-//!     pub fn connections(&self) -> Vec<ConnectionView>;
-//!     pub fn channels(&self) -> Vec<ChannelView>;
-//!     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
-//!     /// Of queues with a single active consumer, by the node that leads them.
-//!     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
-//!     pub fn cluster(&self) -> ClusterView;
-//!     pub fn node_status(&self) -> NodeView;
-//!     /// For each group this node has a replica of, (index, digest) pairs, the newest first. Those
-//!     /// at fixed indexes let nodes be compared under load.
-//!     pub fn audit(&self) -> Vec<GroupAudit>;
-//!     pub fn metrics(&self) -> MetricsView;
-//!     pub fn readiness(&self) -> Readiness;
-//!     /// Deletes as an operator: an exclusive queue too. Answers the ready messages that went.
-//!     /// 404 when there is none; 406 when in use, not empty; 541 when the group does not answer.
-//!     pub async fn delete_queue(&self, queue: &ResourceName, if_unused: bool, if_empty: bool)
-//!         -> Result<u64, Exception>;
-//!     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception>;
-//! }
-//! ```
+//! of clients of this node.
 
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 

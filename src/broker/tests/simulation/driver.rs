@@ -2,7 +2,7 @@
 
 use crate::{
     chance::Chance,
-    invariants::Elections,
+    invariants::Invariants,
     node,
     world::{Focus, Health, NODES, Trace, World, host},
 };
@@ -20,7 +20,7 @@ use turmoil::{Builder, Sim};
 const FORMATION: Duration = Duration::from_secs(2);
 
 /// When failures end.
-const FAULTS: Duration = Duration::from_secs(12);
+const FAULTS: Duration = Duration::from_secs(18);
 
 /// Longest time from the last repair until everything is drained and equal.
 const REPAIR: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ struct Driver {
     sim: Sim<'static>,
     world: Arc<World>,
     chance: Chance,
-    elections: Elections,
+    invariants: Invariants,
     /// The highest vote of each node in any group, to notice new ones.
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
     /// The repairs that are due, and when.
@@ -83,7 +83,7 @@ impl Driver {
             sim,
             world,
             chance: Chance::new(seed),
-            elections: Elections::default(),
+            invariants: Invariants::default(),
             votes: BTreeMap::new(),
             repairs: Vec::new(),
         }
@@ -129,7 +129,7 @@ impl Driver {
                 self.end(node, Health::WithoutPower);
             }
         }
-        let violated = self.elections.check(&self.world);
+        let violated = self.invariants.check(&self.world);
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
         let now = self.sim.elapsed();
