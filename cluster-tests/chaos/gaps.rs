@@ -31,7 +31,7 @@ pub fn table(gaps: &[Gap]) -> String {
     for (kind, gaps) in by_kind {
         let during = sorted(gaps.iter().map(|gap| gap.during));
         let after = sorted(gaps.iter().map(|gap| gap.after));
-        let [median, longest] = [during.get(during.len() / 2), during.last()].map(ms);
+        let [median, longest] = [during.get((during.len() - 1) / 2), during.last()].map(ms);
         // Writing to a string does not fail.
         let _ = writeln!(
             table,
