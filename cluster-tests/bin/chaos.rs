@@ -30,6 +30,11 @@ struct Arguments {
     /// Carries out a saved schedule instead of making one.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults", "alone"])]
     replay: Option<PathBuf>,
+    /// Injects no faults, and loads a broker that somebody else runs and breaks: the addresses of its
+    /// nodes, or AMQP URIs, separated by commas. Queues called `chaos-measured` and `mix-…` are declared
+    /// there, or purged.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["seed", "faults", "alone", "replay"])]
+    against: Vec<String>,
     /// Folder for the schedule, the report and the history. By default a new one in the system's folder
     /// for temporary files.
     #[arg(long, value_name = "FOLDER")]
@@ -63,13 +68,20 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(number.saturating_mul(unit)))
 }
 
+/// The URI of a broker, given by it or by its address.
+fn uri(at: &str) -> String {
+    if at.contains("://") { at.to_owned() } else { format!("amqp://guest:guest@{at}/%2f") }
+}
+
 fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
     let schedule = match &arguments.replay {
         Some(path) => Schedule::read(path)?,
         None => {
             let seed = arguments.seed.unwrap_or_else(seed_of_now);
             let together_max = if arguments.alone { 1 } else { TOGETHER_MAX };
-            Schedule::make(seed, arguments.duration, &arguments.faults.0, together_max)
+            let kinds =
+                if arguments.against.is_empty() { arguments.faults.0.as_slice() } else { &[] };
+            Schedule::make(seed, arguments.duration, kinds, together_max)
         }
     };
     let folder = arguments
@@ -88,7 +100,9 @@ fn seed_of_now() -> u64 {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let (schedule, folder) = match prepare(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let against: Vec<String> = arguments.against.iter().map(|at| uri(at)).collect();
+    let (schedule, folder) = match prepare(&arguments) {
         Ok(prepared) => prepared,
         Err(error) => {
             eprintln!("chaos: {error}");
@@ -98,7 +112,12 @@ async fn main() -> ExitCode {
     let seed = schedule.seed;
     println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
     // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
-    let outcome = match tokio::spawn(run::run(schedule)).await {
+    let duration = Duration::from_millis(schedule.duration_ms);
+    let running = match against.is_empty() {
+        true => tokio::spawn(run::run(schedule)),
+        false => tokio::spawn(run::against(against, duration)),
+    };
+    let outcome = match running.await {
         Ok(outcome) => outcome,
         Err(error) => {
             println!("seed {seed}: the run did not come to its end: {error}");

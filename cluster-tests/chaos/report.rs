@@ -110,18 +110,20 @@ fn timeline(outcome: &Outcome) -> String {
     svg += &line("#c60", &|place| outcome.samples[place].deliveries);
     for (row, one) in outcome.injected.iter().enumerate() {
         let (from, to) = (x(one.began), x(one.ended));
+        let is_left = to < WIDTH * 0.8;
         let top = HEIGHT + ROW * row as f64 + 4.0;
         // Writing to a string does not fail.
         let _ = write!(
             svg,
             "<rect x='{from:.1}' y='{top:.1}' width='{:.1}' height='{:.1}' fill='#d88'/>\
              <rect x='{from:.1}' y='0' width='{:.1}' height='{HEIGHT}' fill='#d88' opacity='0.15'/>\
-             <text x='{:.1}' y='{:.1}'>{} {:?}</text>",
+             <text x='{:.1}' y='{:.1}' text-anchor='{}'>{} {:?}</text>",
             (to - from).max(2.0),
             ROW - 4.0,
             (to - from).max(2.0),
-            if to < WIDTH * 0.8 { to + 4.0 } else { (from - 200.0).max(0.0) },
+            if is_left { to + 4.0 } else { from - 4.0 },
             top + 10.0,
+            if is_left { "start" } else { "end" },
             one.event.counts_as,
             one.nodes,
         );

@@ -98,6 +98,32 @@ pub async fn run(schedule: Schedule) -> Outcome {
     Outcome { schedule, injected, gaps, samples, log, violations, missed, skipped }
 }
 
+/// Loads a broker that somebody else runs, and breaks, for that time, and judges what its clients saw.
+///
+/// # Panics
+/// When the load cannot start, or the broker does not deliver everything in time after its end.
+pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
+    let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let schedule = Schedule { seed: 0, duration_ms, events: Vec::new() };
+    let first = uris.first().cloned().unwrap_or_default();
+    let load = workload::start_at(uris).await;
+    let history = Arc::clone(load.history());
+    let mut samples = Vec::new();
+    sample(&history, history.now(), &schedule, &mut samples).await;
+    let log = load.drain_at(&first).await;
+    let violations = invariant::violations(&log);
+    Outcome {
+        schedule,
+        injected: Vec::new(),
+        gaps: Vec::new(),
+        samples,
+        log,
+        violations,
+        missed: Vec::new(),
+        skipped: BTreeMap::new(),
+    }
+}
+
 /// Carries out one period's events at the same time, and a period after the other.
 async fn carry_out_all(injector: &Injector<'_>, schedule: &Schedule, into: &mut Vec<Injected>) {
     let together = |one: &Event, other: &Event| one.at_ms == other.at_ms;

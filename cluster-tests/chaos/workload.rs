@@ -3,6 +3,7 @@
 use crate::harness::Cluster;
 use crate::harness::amqp::{declare_quorum, open};
 use crate::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
+use lapin::options::QueuePurgeOptions;
 
 /// The queue whose confirms are measured, and whose leader is meant where a fault hits the leader.
 pub const MEASURED: &str = "chaos-measured";
@@ -15,10 +16,26 @@ const PER_SECOND: u32 = 100;
 /// # Panics
 /// When a queue cannot be declared.
 pub async fn start(cluster: &Cluster) -> Load {
-    let uris: Vec<String> =
-        cluster.nodes().iter().map(|node| cluster.amqp_uri(node.id())).collect();
-    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let uris = cluster.nodes().iter().map(|node| cluster.amqp_uri(node.id())).collect();
+    let mix = Mix::declare(cluster).await;
+    load(uris, &mix).await
+}
+
+/// The same at a broker that somebody else runs, with nodes at these addresses. Queues of these names that
+/// are there already are purged.
+///
+/// # Panics
+/// When a queue cannot be declared.
+pub async fn start_at(uris: Vec<String>) -> Load {
+    let mix = Mix::declare_at(uris.first().map_or("", String::as_str)).await;
+    load(uris, &mix).await
+}
+
+async fn load(uris: Vec<String>, mix: &Mix) -> Load {
+    let (connection, channel) = open(uris.first().map_or("", String::as_str)).await;
     declare_quorum(&channel, MEASURED).await;
+    let purged = channel.queue_purge(MEASURED.into(), QueuePurgeOptions::default()).await;
+    purged.unwrap_or_else(|error| panic!("purge '{MEASURED}': {error}"));
     connection.close(200, "declared".into()).await.expect("close-ok");
     let mut load = Load::on(MEASURED);
     // Each stays with its node. If all had moved to one, its isolation would stop all confirms, though the
@@ -36,5 +53,5 @@ pub async fn start(cluster: &Cluster) -> Load {
         reconnects: true,
         ..ConsumerOptions::new(String::new(), MEASURED)
     });
-    Mix::declare(cluster).await.load(load, &Homes { uris, reconnects: true })
+    mix.load(load, &Homes { uris, reconnects: true })
 }

@@ -36,6 +36,16 @@ pub async fn open(uri: &str) -> (Connection, Channel) {
     (connection, channel.expect("channel.open-ok"))
 }
 
+/// As [`open`], for a broker that may not serve now.
+///
+/// # Errors
+/// The node refuses, or cannot be reached.
+pub async fn try_open(uri: &str) -> Result<(Connection, Channel), lapin::Error> {
+    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    Ok((connection, channel))
+}
+
 /// A connection and one channel of it that confirms.
 ///
 /// # Panics

@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Bytes of one read of a proxy.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Interval between two attempts to connect to a target that refuses.
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 /// Chunks on their way through a proxy in one direction.
 const CHUNKS: usize = 64;
 
@@ -37,6 +39,9 @@ struct Gates {
     rate: u64,
     /// Connections that were established under a lower number are reset.
     generation: u64,
+    /// The target refuses connections, so its proxy does too: the dialer learns of a dead process as early
+    /// as without a proxy.
+    is_refused: bool,
 }
 
 impl Gates {
@@ -47,6 +52,7 @@ impl Gates {
         delay: (Duration::ZERO, Duration::ZERO),
         rate: 0,
         generation: 0,
+        is_refused: false,
     };
 
     fn passes(self) -> bool {
@@ -98,6 +104,15 @@ struct Way {
 }
 
 impl Way {
+    /// Connects to the target. If it refuses, so does the proxy from now on.
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let connected = TcpStream::connect(&self.target).await;
+        if connected.is_err() {
+            self.gates.send_modify(|gates| gates.is_refused = true);
+        }
+        connected
+    }
+
     fn hinder(&self) {
         self.hindered.fetch_add(1, Ordering::Relaxed);
     }
@@ -203,7 +218,8 @@ impl Links {
     pub fn heal(&self) {
         for proxy in self.0.values() {
             proxy.gates.send_modify(|gates| {
-                *gates = Gates { generation: gates.generation, ..Gates::OPEN };
+                let Gates { generation, is_refused, .. } = *gates;
+                *gates = Gates { generation, is_refused, ..Gates::OPEN };
             });
         }
     }
@@ -221,12 +237,22 @@ impl Links {
 async fn serve(address: String, way: Way) {
     let mut changes = way.gates.subscribe();
     while changes.wait_for(|gates| gates.listens).await.is_ok() {
+        if changes.borrow().is_refused {
+            until_accepted(&way.target).await;
+            way.gates.send_modify(|gates| gates.is_refused = false);
+        }
         let listener = TcpListener::bind(&address).await;
         let listener = listener.unwrap_or_else(|error| panic!("proxy at {address}: {error}"));
         tokio::select! {
             () = accept(&listener, &way) => {}
-            _ = changes.wait_for(|gates| !gates.listens) => {}
+            _ = changes.wait_for(|gates| !gates.listens || gates.is_refused) => {}
         }
+    }
+}
+
+async fn until_accepted(target: &str) {
+    while TcpStream::connect(target).await.is_err() {
+        sleep(PROBE_INTERVAL).await;
     }
 }
 
@@ -250,7 +276,7 @@ async fn connection(dialed: TcpStream, way: &Way) -> io::Result<()> {
         let _ = gates.wait_for(|gates| gates.passes() || !gates.listens).await;
         return Ok(());
     }
-    let listening = TcpStream::connect(&way.target).await?;
+    let listening = way.connect().await?;
     dialed.set_nodelay(true)?;
     listening.set_nodelay(true)?;
     let ((from_dialer, to_dialer), (from_listener, to_listener)) =
@@ -287,14 +313,14 @@ async fn pump(
             if gates.wait_for(&is_open).await.is_err() {
                 return Ok(());
             }
-            let chunk = chunk?;
-            if chunk.is_empty() {
-                return Ok(());
-            }
+            let Some(chunk) = chunk.ok().filter(|chunk| !chunk.is_empty()) else { break };
             sleep(now.time_of(chunk.len())).await;
-            to.write_all(&chunk).await?;
+            if to.write_all(&chunk).await.is_err() {
+                break;
+            }
         }
-        Ok(())
+        // Before the other end is closed: it may connect again at once.
+        way.connect().await.map(drop)
     };
     let read = async {
         read_all(from, way, sender).await;

@@ -1,9 +1,12 @@
 //! Publishers and consumers, from the first message to the verdict.
 
 use super::{Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
+use crate::harness::amqp::try_open;
 use crate::harness::wait::{eventually, hold};
 use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
 use crate::invariant;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +119,34 @@ impl Load {
     /// # Panics
     /// When anything of it does not end in time, or replicas differ.
     pub async fn drain(mut self, cluster: &Cluster) -> Log {
+        self.deliver_all().await;
+        // Unconfirmed ones that the queues have all the same, letters and acks under way. A letter that
+        // was on its way while the queues were inspected one by one is where it goes at the second time.
+        for _ in 0..2 {
+            self.are_empty(cluster).await;
+        }
+        self.stop_consumers().await;
+        invariant::assert_replicas_equal(cluster).await;
+        self.history.snapshot()
+    }
+
+    /// As [`Load::drain`], at a broker of which only the address of a node is known: ready messages are
+    /// counted by passive declares, again after the consumers have gone, and replicas are not compared.
+    ///
+    /// # Panics
+    /// When anything of it does not end in time.
+    pub async fn drain_at(mut self, uri: &str) -> Log {
+        self.deliver_all().await;
+        for _ in 0..2 {
+            self.are_empty_at(uri).await;
+        }
+        self.stop_consumers().await;
+        self.are_empty_at(uri).await;
+        self.history.snapshot()
+    }
+
+    /// Stops the publishers, and waits until all confirmed messages are delivered.
+    async fn deliver_all(&mut self) {
         for publisher in std::mem::take(&mut self.publishers) {
             publisher.finish(LIFECYCLE_BOUND).await;
         }
@@ -125,16 +156,29 @@ impl Load {
             std::future::ready(hold(awaited == 0, || format!("{awaited} are awaited")))
         })
         .await;
-        // Unconfirmed ones that the queues have all the same, letters and acks under way. A letter that
-        // was on its way while the queues were looked at one by one is where it goes at the second look.
-        for _ in 0..2 {
-            self.are_empty(cluster).await;
-        }
+    }
+
+    async fn stop_consumers(&mut self) {
         for consumer in std::mem::take(&mut self.consumers) {
             consumer.finish(LIFECYCLE_BOUND).await;
         }
-        invariant::assert_replicas_equal(cluster).await;
-        history.snapshot()
+    }
+
+    async fn are_empty_at(&self, uri: &str) {
+        eventually("the queues are empty", LIFECYCLE_BOUND, || async {
+            let text = |error: lapin::Error| error.to_string();
+            let (connection, channel) = try_open(uri).await.map_err(text)?;
+            for queue in &self.queues {
+                let passive =
+                    QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+                let arguments = FieldTable::default();
+                let declared = channel.queue_declare(queue.as_str().into(), passive, arguments);
+                let ready = declared.await.map_err(text)?.message_count();
+                hold(ready == 0, || format!("'{queue}' has {ready} messages"))?;
+            }
+            connection.close(200, "inspected".into()).await.map_err(text)
+        })
+        .await;
     }
 
     async fn are_empty(&self, cluster: &Cluster) {

@@ -5,10 +5,14 @@ use super::{ConsumerOptions, Load, PublisherOptions, Traits};
 use crate::harness::Cluster;
 use crate::harness::amqp::{declare_with, int, open, text};
 use crate::harness::spread::{declare_in_groups, queue_groups};
+use lapin::options::QueuePurgeOptions;
 use lapin::types::AMQPValue;
 
 /// Where dead letters go.
 const DEAD: &[&str] = &["mix-rejected", "mix-expired", "mix-dropped"];
+
+/// Number of plain queues at a broker whose groups are not known.
+const PLAIN: usize = 6;
 
 /// The queues, declared.
 #[derive(Debug)]
@@ -34,14 +38,17 @@ impl Mix {
     pub async fn declare(cluster: &Cluster) -> Self {
         let groups = queue_groups(cluster).await;
         let plain = declare_in_groups(cluster, "mix-plain", groups).await;
-        let (connection, channel) = open(&cluster.amqp_uri(1)).await;
-        for queue in DEAD {
-            declare_with(&channel, queue, &[("x-queue-type", text("quorum"))]).await;
-        }
-        for (queue, arguments) in particular() {
-            declare_with(&channel, queue, &arguments).await;
-        }
-        connection.close(200, "declared".into()).await.expect("close-ok");
+        declare_particular(&cluster.amqp_uri(1), &[]).await;
+        Self { plain }
+    }
+
+    /// Declares them at a broker of which only the address of a node is known, and purges them.
+    ///
+    /// # Panics
+    /// When that does not work.
+    pub async fn declare_at(uri: &str) -> Self {
+        let plain: Vec<String> = (1..=PLAIN).map(|number| format!("mix-plain-{number}")).collect();
+        declare_particular(uri, &plain).await;
         Self { plain }
     }
 
@@ -103,6 +110,20 @@ impl Mix {
         }
         load
     }
+}
+
+/// Declares these plain queues and all others, and purges them.
+async fn declare_particular(uri: &str, plain: &[String]) {
+    let (connection, channel) = open(uri).await;
+    let quorum = || vec![("x-queue-type", text("quorum"))];
+    let plain = plain.iter().map(|queue| (queue.as_str(), quorum()));
+    let dead = DEAD.iter().map(|queue| (*queue, quorum()));
+    for (queue, arguments) in plain.chain(dead).chain(particular()) {
+        declare_with(&channel, queue, &arguments).await;
+        let purged = channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await;
+        purged.unwrap_or_else(|error| panic!("purge '{queue}': {error}"));
+    }
+    connection.close(200, "declared".into()).await.expect("close-ok");
 }
 
 type Arguments = Vec<(&'static str, AMQPValue)>;

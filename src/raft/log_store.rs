@@ -255,7 +255,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::{
@@ -281,7 +281,7 @@ mod tests {
         store.checkpoint(checkpoint, Box::new(|_| {}));
     }
 
-    struct Deaf;
+    pub(crate) struct Deaf;
 
     impl GroupSink for Deaf {
         fn became_leader(&self, _: GroupId, _: Term) {}
@@ -290,15 +290,19 @@ mod tests {
         fn installed(&self, _: GroupId, _: EntryId) {}
     }
 
-    /// A machine without state.
-    struct Nothing;
+    /// A machine without state, whose applies may fail.
+    pub(crate) struct Nothing {
+        pub(crate) fails: bool,
+    }
 
     impl GroupMachine for Nothing {
         fn load(&mut self, _: Loaded) -> Result<(), MachineError> {
             Ok(())
         }
-        fn apply(&mut self, _: EntryId, _: &CommandEntry, _: bool) -> Result<(), MachineError> {
-            Ok(())
+        fn apply(&mut self, id: EntryId, _: &CommandEntry, _: bool) -> Result<(), MachineError> {
+            let reason = || "a read failed".to_owned();
+            let failed = || MachineError::Apply { index: id.index, reason: reason() };
+            if self.fails { Err(failed()) } else { Ok(()) }
         }
         fn advance(&mut self, _: EntryId) {}
         fn dirty_bytes(&self) -> usize {
@@ -385,7 +389,7 @@ mod tests {
             let standing = Standing::new(GroupId(1), NodeId(1), sink.clone(), None, Arc::default());
             let replica = Replica::load(
                 store.clone(),
-                Box::new(Nothing),
+                Box::new(Nothing { fails: false }),
                 Arc::clone(&standing),
                 sink,
                 Arc::new(|_, _| {}),

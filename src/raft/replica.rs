@@ -57,6 +57,8 @@ struct State {
     checkpointed: Option<LogId>,
     /// A snapshot is being installed: no checkpoints are made (STO 6).
     installing: bool,
+    /// An entry could not be applied, so the state belongs to no index: no checkpoints are made (STO 3).
+    failed: bool,
     digests: Digests,
 }
 
@@ -82,6 +84,7 @@ impl Replica {
             membership,
             checkpointed: applied,
             installing: false,
+            failed: false,
             digests: Digests::default(),
         };
         Ok(Arc::new(Self {
@@ -146,7 +149,10 @@ impl Replica {
         let leading = self.standing.is_leading();
         match &entry.payload {
             EntryPayload::Normal(Proposal(commands)) => {
+                // Until it has succeeded, a checkpoint would store a part of the entry's changes.
+                state.failed = true;
                 state.machine.apply(id, commands, leading)?;
+                state.failed = false;
             }
             EntryPayload::Blank => state.machine.advance(id),
             EntryPayload::Membership(membership) => {
@@ -172,7 +178,7 @@ impl Replica {
     /// wait for the disk.
     pub(crate) fn checkpoint(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.installing || state.applied == state.checkpointed {
+        if state.failed || state.installing || state.applied == state.checkpointed {
             return;
         }
         if let Err(error) = self.write_checkpoint(&mut state) {
@@ -333,5 +339,47 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         }
         let meta = self.0.durable();
         Ok(meta.map(|meta| Snapshot { meta, snapshot: SnapshotData::Left }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{
+        log_store::tests::{Deaf, Nothing},
+        type_config::log_id_of,
+    };
+    use quorate_storage::{CommandEntry, Database, Options};
+    use quorate_types::{GroupId, Incarnation, NodeId};
+
+    /// STO 3: an entry that could not be applied has changed a part of the state, which belongs to no
+    /// index.
+    #[test]
+    fn sto_03_after_a_failed_apply_there_is_no_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(dir.path(), Options::new(NodeId(1), Incarnation(1))).unwrap();
+        let store = database.group(GroupId(1)).unwrap();
+        for fails in [false, true] {
+            let sink = Arc::new(Deaf);
+            let standing = Standing::new(GroupId(1), NodeId(1), sink.clone(), None, Arc::default());
+            let (machine, fatal) = (Box::new(Nothing { fails }), Arc::new(|_, _: &str| {}));
+            let metrics = Arc::default();
+            let replica =
+                Replica::load(store.clone(), machine, standing, sink, fatal, metrics, 1 << 20);
+            let replica = replica.unwrap();
+            let entry = |index, payload| Entry { log_id: log_id_of(1, index), payload };
+            let begun = 2 * u64::from(fails) + 1;
+            replica.apply(&entry(begun, EntryPayload::Blank)).unwrap();
+            let commands = EntryPayload::Normal(Proposal(CommandEntry::default()));
+            assert_eq!(replica.apply(&entry(begun + 1, commands)).is_err(), fails);
+            replica.checkpoint();
+            let checkpointed = replica.state.lock().checkpointed.map(|id| id.index);
+            let unfailed = Some(2);
+            assert_eq!(checkpointed, unfailed, "fails: {fails}");
+            while replica.durable().and_then(|meta| Some(meta.last_log_id?.index)) != unfailed {
+                std::thread::yield_now();
+            }
+        }
     }
 }

@@ -4,7 +4,9 @@ pub struct Chance(u64);
 
 impl Chance {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        // Drawn once, since the states of a generator's sequence are multiples of one constant: seeds that
+        // were multiples too would share most of their numbers.
+        Self(Self(seed).next())
     }
 
     fn next(&mut self) -> u64 {

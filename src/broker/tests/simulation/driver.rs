@@ -19,6 +19,9 @@ use turmoil::{Builder, Sim};
 /// How long the cluster has to form before anything fails.
 const FORMATION: Duration = Duration::from_secs(2);
 
+/// Ticks from the start of a node to the opening of its disk, at most.
+const START_TICKS: u32 = 3;
+
 /// When failures end.
 const FAULTS: Duration = Duration::from_secs(18);
 
@@ -32,6 +35,8 @@ struct Driver {
     invariants: Invariants,
     /// The highest vote of each node in any group, to notice new ones.
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
+    /// For how many ticks the disk of a node that should run was not open.
+    dark_ticks: BTreeMap<NodeId, u32>,
     /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
 }
@@ -85,6 +90,7 @@ impl Driver {
             chance: Chance::new(seed),
             invariants: Invariants::default(),
             votes: BTreeMap::new(),
+            dark_ticks: BTreeMap::new(),
             repairs: Vec::new(),
         }
     }
@@ -125,7 +131,14 @@ impl Driver {
         self.sim.step().unwrap();
         for node in NODES {
             let lost_power = !self.world.disks.get(&node).unwrap().is_open();
-            if lost_power && self.world.health(node) == Health::Running && self.is_up(node) {
+            let runs = self.world.health(node) == Health::Running;
+            let ticks = self.dark_ticks.entry(node).or_default();
+            *ticks = if lost_power && runs { *ticks + 1 } else { 0 };
+            let starting = *ticks > START_TICKS;
+            if lost_power && runs && (self.is_up(node) || starting) {
+                if starting {
+                    self.note(&format!("node {node} has lost its power while it started"));
+                }
                 self.end(node, Health::WithoutPower);
             }
         }
@@ -199,7 +212,8 @@ impl Driver {
             let voted =
                 self.votes.insert(node, votes.clone()).is_some_and(|before| before != votes);
             let odds = if self.world.focus == Focus::Disks { 3 } else { 12 };
-            if voted && self.may_fail() && self.chance.below(odds) == 0 {
+            let may_fail = self.may_fail() && self.world.focus != Focus::Network;
+            if voted && may_fail && self.chance.below(odds) == 0 {
                 let writes = self.chance.below(3);
                 self.note(&format!("node {node} has voted; power for {writes} more writes"));
                 self.world.disks.get(&node).unwrap().crash_after(writes);
@@ -260,6 +274,11 @@ impl Driver {
         match repair {
             Repair::Start(node) => {
                 self.world.health.lock().insert(node, Health::Running);
+                if self.may_fail() && self.chance.below(8) == 0 {
+                    let writes = self.chance.below(6);
+                    self.note(&format!("node {node} starts with power for {writes} writes"));
+                    self.world.disks.get(&node).unwrap().crash_after(writes);
+                }
                 self.sim.bounce(host(node));
             }
             Repair::Join(one, other) => {

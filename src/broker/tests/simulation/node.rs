@@ -15,7 +15,7 @@ use quorate_raft::{Groups, Inbox, Settings, Sinks};
 use quorate_rpc::{
     Accept, ClusterCell, ClusterSecret, LinkConfig, Links, Listener, SimulatedConnect, chance,
 };
-use quorate_storage::{Database, Options, StorageError};
+use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_types::{ClusterId, Incarnation, NodeId, QueueType, WallTime};
 use std::{
     io,
@@ -40,15 +40,22 @@ impl Accept for Incoming {
     }
 }
 
-/// Runs a node until its process is killed.
+/// Runs a node until its process is killed. If it loses its power while it starts, it waits for that.
 pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
-    let database = open(&world, me);
+    match start(&world, me).await {
+        Err(_) if !world.disks.get(&me).unwrap().is_open() => pending().await,
+        ended => ended,
+    }
+}
+
+async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
+    let database = open(world, me)?;
     tokio::spawn(step(Arc::clone(&database)));
     let identity = database.identity();
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
     let cluster = ClusterCell::new(identity.cluster);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
-    let broker = Broker::new(settings(&world, me, &database), Arc::clone(&catalog));
+    let broker = Broker::new(settings(world, me, &database), Arc::clone(&catalog));
     let inbox = Inbox::new();
     let config = LinkConfig {
         me,
@@ -60,14 +67,14 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
         cluster: cluster.clone(),
         lane_bytes: 16 << 20,
     };
-    let links = Links::simulated(config, broker.link_handler(inbox.clone()), dialer(&world, me));
+    let links = Links::simulated(config, broker.link_handler(inbox.clone()), dialer(world, me));
     let port = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let listener = Listener::simulated(Incoming(TcpListener::bind(port).await?), port);
     let sinks = Sinks {
         queues: Arc::new(broker.clone()),
         catalog: Arc::new(broker.clone()),
         copy: catalog,
-        fatal: Arc::new(fatal(&world, me)),
+        fatal: Arc::new(fatal(world, me)),
     };
     let mut raft = Settings::new(me, NODES);
     raft.queue_groups = QUEUE_GROUPS;
@@ -81,7 +88,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     let routes = Routes::new(links.service());
     tokio::spawn(listener.serve(routes, links.door(), pending()));
     world.running.lock().insert(me, (broker.clone(), groups));
-    clients::start(&world, &broker, me, identity.boot);
+    clients::start(world, &broker, me, identity.boot);
     let rejected = links.rejected().await;
     world.history.lock().violation(format!("node {me} was rejected: {rejected}"));
     Ok(())
@@ -91,7 +98,7 @@ fn others(me: NodeId) -> impl Iterator<Item = NodeId> {
     NODES.into_iter().filter(move |node| *node != me)
 }
 
-fn open(world: &Arc<World>, me: NodeId) -> Arc<Database> {
+fn open(world: &Arc<World>, me: NodeId) -> Result<Arc<Database>, OpenError> {
     let mut options = Options::new(me, Incarnation(chance::random()));
     options.chance = chance::random();
     options.run_cache_bytes = 1 << 20;
@@ -99,7 +106,7 @@ fn open(world: &Arc<World>, me: NodeId) -> Arc<Database> {
     let fatal = fatal(world, me);
     options.fatal =
         Arc::new(move |error: &StorageError| fatal(Default::default(), &error.to_string()));
-    Database::open_simulated(world.disks.get(&me).unwrap(), &options).unwrap()
+    Database::open_simulated(world.disks.get(&me).unwrap(), &options)
 }
 
 /// A node must not end by itself, unless its disk has lost power.

@@ -2,12 +2,11 @@
 //!
 //! `QUORATE_PLANTED_BUGS` selects bugs by name, or `turn N`: the two whose turn it is.
 
-use crate::spawn;
+use crate::{TEST, run::Run};
 use quorate_types::PlantedBug;
 use std::{
     env,
     path::Path,
-    process::Child,
     time::{Duration, Instant},
 };
 
@@ -22,24 +21,22 @@ fn planted_bugs_are_caught() {
     let folder = tempfile::tempdir().unwrap();
     for bug in bugs() {
         let (begun, mut seed) = (Instant::now(), 0);
-        let (caught, reason) = loop {
+        let (caught, errors) = loop {
             assert!(begun.elapsed() < BOUND, "{bug:?} is not caught by {seed} seeds");
             let seeds = seed..seed + PARALLEL;
             seed = seeds.end;
-            let children: Vec<_> = seeds
+            let runs: Vec<_> = seeds
                 .map(|number| focused(bug, number))
-                .map(|seed| (seed, spawn_planted(bug, seed, folder.path())))
+                .map(|seed| spawn_planted(bug, seed, folder.path()))
                 .collect();
-            let reasons = children.into_iter().map(|(seed, child)| (seed, reason(child)));
-            let caught = reasons
-                .collect::<Vec<_>>()
-                .into_iter()
-                .find_map(|(seed, reason)| reason.map(|reason| (seed, reason)));
+            let ends: Vec<_> = runs.into_iter().map(|run| (run.seed, run.end())).collect();
+            let caught = ends.into_iter().find_map(|(seed, end)| Some((seed, end.err()?)));
             if let Some(caught) = caught {
                 break caught;
             }
         };
-        println!("{bug:?}: seed {caught} in {:.0?}: {reason}", begun.elapsed());
+        let message = message(&errors);
+        println!("{bug:?}: seed {caught} in {:.0?}: {message}", begun.elapsed());
     }
 }
 
@@ -74,15 +71,14 @@ fn bugs() -> Vec<PlantedBug> {
     bugs
 }
 
-fn spawn_planted(bug: PlantedBug, seed: u64, folder: &Path) -> Child {
-    spawn(seed, &folder.join(format!("{bug:?}-{seed}")), Some(bug))
+fn spawn_planted(bug: PlantedBug, seed: u64, folder: &Path) -> Run {
+    Run::start(TEST, seed, folder.join(format!("{bug:?}-{seed}")), Some(bug))
 }
 
-/// Why the run has failed; `None` if it has passed.
-fn reason(child: Child) -> Option<String> {
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let panic = said.lines().skip_while(|line| !line.contains("panicked at"));
-    let reason: Vec<_> = panic.skip(1).take(3).map(str::trim).collect();
-    (!output.status.success()).then(|| reason.join(" "))
+/// The first lines of a panic's message.
+fn message(errors: &str) -> String {
+    assert!(errors.contains("panicked at"), "not a violation: {errors}");
+    let panic = errors.lines().skip_while(|line| !line.contains("panicked at"));
+    let lines: Vec<_> = panic.skip(1).take(3).map(str::trim).collect();
+    lines.join(" ")
 }
