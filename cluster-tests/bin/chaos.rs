@@ -4,7 +4,7 @@ use clap::Parser;
 use quorate_cluster_tests::chaos::{
     fault::Kind,
     gaps, report, run,
-    schedule::{Schedule, TOGETHER_MAX},
+    schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,25 +77,17 @@ fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
     let schedule = match &arguments.replay {
         Some(path) => Schedule::read(path)?,
         None => {
-            let seed = arguments.seed.unwrap_or_else(seed_of_now);
+            let seed = arguments.seed.unwrap_or_else(new_seed);
             let together_max = if arguments.alone { 1 } else { TOGETHER_MAX };
             let kinds =
                 if arguments.against.is_empty() { arguments.faults.0.as_slice() } else { &[] };
             Schedule::make(seed, arguments.duration, kinds, together_max)
         }
     };
-    let folder = arguments
-        .output
-        .clone()
-        .unwrap_or_else(|| std::env::temp_dir().join(format!("quorate-chaos-{}", schedule.seed)));
+    let folder = arguments.output.clone().unwrap_or_else(|| report::folder(schedule.seed));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     schedule.save(&folder.join("schedule.json"))?;
     Ok((schedule, folder))
-}
-
-fn seed_of_now() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(1, |now| now.as_secs())
 }
 
 #[tokio::main]

@@ -7,7 +7,7 @@ use crate::history::Log;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Width and height of the timeline's plot, in pixels, and the height of a row of a fault.
@@ -21,6 +21,12 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:1100px;color
 table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:3px 8px;text-align:left}\
 td.n{text-align:right}.good{color:#070}.bad{color:#a00}pre{white-space:pre-wrap;background:#f6f6f6;padding:8px}\
 svg{background:#fafafa;border:1px solid #ddd}text{font:11px sans-serif}";
+
+/// The folder of a run's report, unless another one is asked for.
+#[must_use]
+pub fn folder(seed: u64) -> PathBuf {
+    std::env::temp_dir().join(format!("quorate-chaos-{seed}"))
+}
 
 /// Writes `report.html`, `history.jsonl` and `faults.json` into a folder.
 ///

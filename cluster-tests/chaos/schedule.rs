@@ -6,7 +6,7 @@ use super::fault::{Cut, DiskCall, Fault, Kind, Victim, Victims};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// From the start of the load to the first fault: leaders are known, and there is something to lose.
 const QUIET_START: Duration = Duration::from_secs(5);
@@ -117,6 +117,12 @@ fn together(chance: &mut Rng, left: &mut Vec<Kind>, kinds: &[Kind], wanted: usiz
         chosen.push(left.remove(place));
     }
     chosen
+}
+
+/// A seed that no earlier run has had: the seconds since 1970.
+#[must_use]
+pub fn new_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs())
 }
 
 /// One node, or all of them.

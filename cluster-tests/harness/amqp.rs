@@ -21,9 +21,16 @@ pub const REQUEST_BOUND: Duration = Duration::from_secs(30);
 /// # Panics
 /// When the node refuses or does not answer.
 pub async fn connect(uri: &str) -> Connection {
-    let connecting = Connection::connect(uri, ConnectionProperties::default());
-    let connected = in_time(&format!("connect to {uri}"), REQUEST_BOUND, connecting).await;
+    let connected = in_time(&format!("connect to {uri}"), REQUEST_BOUND, try_connect(uri)).await;
     connected.unwrap_or_else(|error| panic!("connect to {uri}: {error}"))
+}
+
+/// A connection to a broker that may not serve now.
+///
+/// # Errors
+/// The node refuses, or cannot be reached.
+pub async fn try_connect(uri: &str) -> Result<Connection, lapin::Error> {
+    Connection::connect(uri, ConnectionProperties::default()).await
 }
 
 /// A connection and one channel of it.
@@ -34,16 +41,6 @@ pub async fn open(uri: &str) -> (Connection, Channel) {
     let connection = connect(uri).await;
     let channel = in_time("open a channel", REQUEST_BOUND, connection.create_channel()).await;
     (connection, channel.expect("channel.open-ok"))
-}
-
-/// As [`open`], for a broker that may not serve now.
-///
-/// # Errors
-/// The node refuses, or cannot be reached.
-pub async fn try_open(uri: &str) -> Result<(Connection, Channel), lapin::Error> {
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    Ok((connection, channel))
 }
 
 /// A connection and one channel of it that confirms.

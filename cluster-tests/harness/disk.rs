@@ -25,10 +25,11 @@ pub enum CallFault {
     FreeMib = 5,
     /// Syncs take this many milliseconds longer.
     SyncMs = 6,
-    /// The wall clock is this many seconds ahead; behind, as a two's complement.
-    WallSeconds = 8,
-    /// The wall clock runs too fast by this percentage, from when it is set; too slow, as a two's
+    /// The wall clock is this many seconds ahead. A negative number (it is behind) is given as its two's
     /// complement.
+    WallSeconds = 8,
+    /// The wall clock runs too fast by this percentage, from when it is set. A negative number (it runs
+    /// too slow) is given as its two's complement.
     WallPercent = 9,
 }
 

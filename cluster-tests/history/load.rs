@@ -1,12 +1,10 @@
 //! Publishers and consumers, from the first message to the verdict.
 
 use super::{Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
-use crate::harness::amqp::try_open;
+use crate::harness::amqp::{ready, try_connect};
 use crate::harness::wait::{eventually, hold};
 use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
 use crate::invariant;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,13 +165,10 @@ impl Load {
     async fn are_empty_at(&self, uri: &str) {
         eventually("the queues are empty", LIFECYCLE_BOUND, || async {
             let text = |error: lapin::Error| error.to_string();
-            let (connection, channel) = try_open(uri).await.map_err(text)?;
+            let connection = try_connect(uri).await.map_err(text)?;
             for queue in &self.queues {
-                let passive =
-                    QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-                let arguments = FieldTable::default();
-                let declared = channel.queue_declare(queue.as_str().into(), passive, arguments);
-                let ready = declared.await.map_err(text)?.message_count();
+                let ready = ready(&connection, queue).await;
+                let ready = ready.map_err(|code| format!("'{queue}': reply code {code:?}"))?;
                 hold(ready == 0, || format!("'{queue}' has {ready} messages"))?;
             }
             connection.close(200, "inspected".into()).await.map_err(text)

@@ -5,9 +5,9 @@
 use quorate_cluster_tests::chaos::{
     fault::Kind,
     report, run,
-    schedule::{Schedule, TOGETHER_MAX},
+    schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Duration of the load of one run.
 const DURATION: Duration = Duration::from_secs(80);
@@ -26,7 +26,7 @@ async fn chaos(seed: u64) {
     if outcome.is_good() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("quorate-chaos-{seed}"));
+    let folder = report::folder(seed);
     let written = std::fs::create_dir_all(&folder).and_then(|()| report::write(&outcome, &folder));
     panic!(
         "make chaos ARGS=\"--seed {seed} --duration {}s\": {:?}, never took effect {:?}; {} {written:?}",
@@ -39,8 +39,7 @@ async fn chaos(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_with_the_faults_of_a_fixed_seed_and_of_a_new_one() {
-    let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(2, |now| now.as_secs());
-    for seed in [FIXED, new] {
+    for seed in [FIXED, new_seed()] {
         println!("chaos seed {seed}");
         chaos(seed).await;
     }

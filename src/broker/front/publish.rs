@@ -108,6 +108,7 @@ impl Publisher {
             let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
+            let mut routing = Routing::new(self, connection, &catalog, &mut access);
             for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
@@ -116,10 +117,8 @@ impl Publisher {
                         let channel = publish.channel;
                         let confirm_to = ConfirmTo::of(publish.confirm);
                         let source = Source { connection, channel, confirm_to, mandatory };
-                        let with = (&*catalog, &mut *access);
-                        let into = (&mut routed, &mut buffer);
                         let result =
-                            self.route_traced(with, connection, publish, into, &mut outgoings);
+                            routing.route(publish, &mut routed, &mut buffer, &mut outgoings);
                         if let Ok(true) = result {
                             spread = self.dispatch(&source, &mut routed, &mut outgoings);
                         }
@@ -142,24 +141,6 @@ impl Publisher {
         tally.add_to(&self.base.context.counters);
         self.send_all(outgoings);
         rest
-    }
-
-    /// Routes one publish, and adds its trace if its virtual host is traced; false if it is
-    /// unroutable.
-    fn route_traced(
-        &self,
-        (catalog, access): (&Catalog, &mut PublishAccess),
-        connection: &ConnectionState,
-        publish: Publish,
-        (routed, buffer): (&mut RoutedPublish, &mut BytesMut),
-        traces: &mut Outgoings,
-    ) -> Result<bool, Exception> {
-        let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
-        let result = route(self, catalog, access, connection, publish, routed, buffer);
-        if let (Ok(_), Some(seen)) = (&result, &seen) {
-            self.tracer.trace_publish(catalog, connection, seen, routed, traces);
-        }
-        result
     }
 
     /// Adds the copies of a routed publish, unless they and the copies added before are too many to
@@ -190,9 +171,8 @@ impl Publisher {
             let catalog = self.base.catalog.read();
             let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
-            let with = (&*catalog, &mut *access);
-            let into = (&mut routed, &mut BytesMut::new());
-            self.route_traced(with, connection, publish, into, &mut traces)
+            let mut routing = Routing::new(self, connection, &catalog, &mut access);
+            routing.route(publish, &mut routed, &mut BytesMut::new(), &mut traces)
         };
         // A trace does not wait for the commit.
         self.send_all(traces);
@@ -307,10 +287,9 @@ impl Outgoings {
         shared: Option<&Arc<FanOut>>,
     ) {
         let (first, count) = (places.start, places.len());
-        let mut confirm_to = source.confirm_to.clone();
-        if PlantedBug::ConfirmBeforeCommit.is_in() {
-            confirm_to.send(source.connection, source.channel, 1, true);
-            confirm_to = ConfirmTo::Nobody;
+        let is_confirmed = PlantedBug::ConfirmBeforeCommit.is_in();
+        if is_confirmed {
+            source.confirm_to.send(source.connection, source.channel, 1, true);
         }
         let pairs = targets.iter().zip(options).skip(first).take(count);
         for (&queue, &EnqueueOptions { level, head }) in pairs {
@@ -320,7 +299,10 @@ impl Outgoings {
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),
                 channel: source.channel,
-                confirm_to: confirm_to.clone(),
+                confirm_to: match is_confirmed {
+                    true => ConfirmTo::Nobody,
+                    false => source.confirm_to.clone(),
+                },
                 mandatory: source.mandatory,
                 count: 1,
                 bytes,
@@ -341,81 +323,110 @@ fn outcome_of(routed: Result<bool, Exception>) -> PublishOutcome {
     }
 }
 
-/// Routes one publish into `routed`; false if it is unroutable.
-fn route(
-    publisher: &Publisher,
-    catalog: &Catalog,
-    access: &mut PublishAccess,
-    connection: &ConnectionState,
-    publish: Publish,
-    routed: &mut RoutedPublish,
-    buffer: &mut BytesMut,
-) -> Result<bool, Exception> {
-    let (further_keys, raw) = check(publisher, catalog, access, connection, &publish)?;
-    let Publish { exchange, routing_key, properties, body, .. } = publish;
-    let vhost = &connection.info.vhost;
-    routed.targets.clear();
-    let request = RouteRequest {
-        vhost,
-        exchange: &exchange,
-        routing_key: &routing_key,
-        further_keys: &further_keys,
-        properties: &properties,
-        chance: quorate_rpc::chance::random,
-        locality: &publisher.base.led.leaderships,
-        by_broker: false,
-    };
-    catalog.route(&request, &mut routed.targets).map_err(|error| {
-        error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
-    })?;
-    routed.options =
-        publisher.base.led.enqueue_options(catalog, &routed.targets, &properties, &body);
-    reply_to::addresses(&request, &mut routed.replies);
-    if routed.targets.is_empty() && routed.replies.is_empty() {
-        let name = ResourceName { vhost: vhost.clone(), name: exchange };
-        publisher.warn_of_missing_alternate(catalog, name);
-        return Ok(false);
-    }
-    let message = Message {
-        exchange,
-        routing_key,
-        further_keys,
-        properties: raw,
-        annotations: FieldTable::default(),
-        body,
-    };
-    message::encode_into(&message, buffer);
-    routed.message = buffer.split().freeze();
-    Ok(true)
+/// Routes the publishes of one connection, while the catalog is locked.
+struct Routing<'a> {
+    publisher: &'a Publisher,
+    connection: &'a ConnectionState,
+    catalog: &'a Catalog,
+    access: &'a mut PublishAccess,
+    /// The connection's virtual host is traced.
+    is_traced: bool,
 }
 
-/// Whether the client may publish that, as PUB-01 lists: its further routing keys, and its properties
-/// as they are stored.
-fn check(
-    publisher: &Publisher,
-    catalog: &Catalog,
-    access: &mut PublishAccess,
-    connection: &ConnectionState,
-    publish: &Publish,
-) -> Result<(Vec<ShortString>, Bytes), Exception> {
-    let Publish { exchange, routing_key, properties, .. } = publish;
-    let (vhost, who) = (&connection.info.vhost, connection.who());
-    access.check(who, exchange)?;
-    let checked = sender_selected(properties).and_then(|(further_keys, raw)| {
-        let limits = &publisher.base.context.settings.limits;
-        limits.check_publish(properties.header_values, further_keys.len())?;
-        check_delay(properties)?;
-        let keys = std::iter::once(routing_key).chain(&further_keys);
-        access.check_topics(catalog, who, exchange, keys)?;
-        check_user_id(catalog, who, properties.user_id.as_ref())?;
-        Ok((further_keys, raw))
-    });
-    checked.or_else(|refused| {
-        // An error of the exchange comes first (PUB-01).
-        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
-        catalog.check_publishable(&name)?;
-        Err(refused)
-    })
+impl<'a> Routing<'a> {
+    fn new(
+        publisher: &'a Publisher,
+        connection: &'a ConnectionState,
+        catalog: &'a Catalog,
+        access: &'a mut PublishAccess,
+    ) -> Self {
+        let is_traced = catalog.is_traced(&connection.info.vhost);
+        Self { publisher, connection, catalog, access, is_traced }
+    }
+
+    /// Routes one publish into `routed`, and adds its trace to `traces`; false if it is unroutable.
+    fn route(
+        &mut self,
+        publish: Publish,
+        routed: &mut RoutedPublish,
+        buffer: &mut BytesMut,
+        traces: &mut Outgoings,
+    ) -> Result<bool, Exception> {
+        let seen = self.is_traced.then(|| publish.clone());
+        let is_routed = self.route_untraced(publish, routed, buffer)?;
+        if let Some(seen) = &seen {
+            let tracer = &self.publisher.tracer;
+            tracer.trace_publish(self.catalog, self.connection, seen, routed, traces);
+        }
+        Ok(is_routed)
+    }
+
+    fn route_untraced(
+        &mut self,
+        publish: Publish,
+        routed: &mut RoutedPublish,
+        buffer: &mut BytesMut,
+    ) -> Result<bool, Exception> {
+        let (further_keys, raw) = self.check(&publish)?;
+        let Publish { exchange, routing_key, properties, body, .. } = publish;
+        let (led, catalog) = (&self.publisher.base.led, self.catalog);
+        let vhost = &self.connection.info.vhost;
+        routed.targets.clear();
+        let request = RouteRequest {
+            vhost,
+            exchange: &exchange,
+            routing_key: &routing_key,
+            further_keys: &further_keys,
+            properties: &properties,
+            chance: quorate_rpc::chance::random,
+            locality: &led.leaderships,
+            by_broker: false,
+        };
+        catalog.route(&request, &mut routed.targets).map_err(|error| {
+            error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
+        })?;
+        routed.options = led.enqueue_options(catalog, &routed.targets, &properties, &body);
+        reply_to::addresses(&request, &mut routed.replies);
+        if routed.targets.is_empty() && routed.replies.is_empty() {
+            let name = ResourceName { vhost: vhost.clone(), name: exchange };
+            self.publisher.warn_of_missing_alternate(catalog, name);
+            return Ok(false);
+        }
+        let message = Message {
+            exchange,
+            routing_key,
+            further_keys,
+            properties: raw,
+            annotations: FieldTable::default(),
+            body,
+        };
+        message::encode_into(&message, buffer);
+        routed.message = buffer.split().freeze();
+        Ok(true)
+    }
+
+    /// Checks that the client may publish this (PUB-01). Returns its further routing keys, and its
+    /// properties as they are stored.
+    fn check(&mut self, publish: &Publish) -> Result<(Vec<ShortString>, Bytes), Exception> {
+        let Publish { exchange, routing_key, properties, .. } = publish;
+        let (catalog, who) = (self.catalog, self.connection.who());
+        self.access.check(who, exchange)?;
+        let checked = sender_selected(properties).and_then(|(further_keys, raw)| {
+            let limits = &self.publisher.base.context.settings.limits;
+            limits.check_publish(properties.header_values, further_keys.len())?;
+            check_delay(properties)?;
+            let keys = std::iter::once(routing_key).chain(&further_keys);
+            self.access.check_topics(catalog, who, exchange, keys)?;
+            check_user_id(catalog, who, properties.user_id.as_ref())?;
+            Ok((further_keys, raw))
+        });
+        checked.or_else(|refused| {
+            // An error of the exchange comes first (PUB-01).
+            let vhost = self.connection.info.vhost.clone();
+            catalog.check_publishable(&ResourceName { vhost, name: exchange.clone() })?;
+            Err(refused)
+        })
+    }
 }
 
 /// The shared state of several targets; `None` for one.

@@ -33,9 +33,9 @@ struct Driver {
     world: Arc<World>,
     chance: Chance,
     invariants: Invariants,
-    /// The highest vote of each node in any group, to notice new ones.
+    /// The term of each node's last vote in each group, to notice new votes.
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
-    /// For how many ticks the disk of a node that should run was not open.
+    /// Number of ticks since which the disk of a node that should run is not open.
     dark_ticks: BTreeMap<NodeId, u32>,
     /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
@@ -64,9 +64,14 @@ pub fn run(seed: u64, trace: Trace) {
     world.trace.note(&counts);
     let violations = world.history.lock().violations();
     assert!(violations.is_empty(), "{violations:#?}");
-    assert!(confirmed > 30 && settled > 10, "{counts}");
+    // With mostly losses of power a seed may spend most of its time without a majority.
+    let (confirmed_min, settled_min, dead_min) = match world.focus {
+        Focus::All | Focus::Network => (100, 100, 10),
+        Focus::Disks => (30, 10, 0),
+    };
+    assert!(confirmed > confirmed_min && settled > settled_min, "{counts}");
     let (expired, returned) = world.history.lock().dead();
-    assert!(expired > 0 && returned > 0, "{expired} expired, {returned} returned");
+    assert!(expired.min(returned) > dead_min, "{expired} expired, {returned} returned");
 }
 
 impl Driver {

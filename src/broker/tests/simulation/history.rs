@@ -40,10 +40,7 @@ impl History {
 
     /// A message, or the dead letter that it has become, is delivered to be settled.
     pub fn delivered(&mut self, body: &str, now: Duration) {
-        let Some(message) = self.messages.get_mut(body) else {
-            self.violation(format!("{body} was delivered but never published"));
-            return;
-        };
+        let Some(message) = self.known(body) else { return };
         message.deliveries += 1;
         let (settled, lives_until) = (message.settled, message.lives_until);
         if settled {
@@ -57,10 +54,7 @@ impl History {
     /// A message of the queue with a delivery limit is delivered, to be returned: its count of
     /// returns never falls and keeps to the limit (DLM-04).
     pub fn shown(&mut self, body: &str, returned: u32, limit: u32) {
-        let Some(message) = self.messages.get_mut(body) else {
-            self.violation(format!("{body} was delivered but never published"));
-            return;
-        };
+        let Some(message) = self.known(body) else { return };
         let before = message.returned;
         message.returned = before.max(returned);
         let dead = message.deliveries > 0;
@@ -70,6 +64,14 @@ impl History {
         if returned > limit || dead {
             self.violation(format!("{body} was delivered after its delivery limit"));
         }
+    }
+
+    /// A message that is delivered; `None` if nobody has published it.
+    fn known(&mut self, body: &str) -> Option<&mut Message> {
+        if !self.messages.contains_key(body) {
+            self.violation(format!("{body} was delivered but never published"));
+        }
+        self.messages.get_mut(body)
     }
 
     pub fn settled(&mut self, body: &str) {

@@ -26,10 +26,10 @@ const TEST: &str = "three_nodes_lose_nothing_and_a_seed_repeats_itself";
 /// Seeds that CI runs.
 const SEEDS: Range<u64> = 0..50;
 
-/// Of so many seeds, one runs twice, to compare the traces.
+/// Every seed that is a multiple of this runs twice, and the two traces are compared.
 const REPEAT_EVERY: u64 = 5;
 
-/// What some of the seeds must come to, by what the trace says of it.
+/// Texts of which each must be in the trace of some seed: proof that the faults happened.
 const REACHED: [&str; 9] = [
     "installing a snapshot",
     "loses its power",
@@ -42,12 +42,12 @@ const REACHED: [&str; 9] = [
     "has deleted",
 ];
 
-/// Seeds that are enough to come to all of it.
+/// Number of seeds from which on every text of [`REACHED`] is required.
 const ENOUGH: usize = 30;
 
 #[test]
 fn three_nodes_lose_nothing_and_a_seed_repeats_itself() {
-    if run::is_child() {
+    if run::run_as_child() {
         return;
     }
     // Kept if a seed fails.
@@ -85,7 +85,7 @@ fn seeds() -> Range<u64> {
     from.parse().unwrap()..to.parse().unwrap()
 }
 
-/// The trace of a run that passes. Counts what it has come to.
+/// Waits for the end of a run, which must pass; returns its trace. Counts the texts of [`REACHED`].
 fn end(run: Run, reached: &mut BTreeMap<&'static str, usize>) -> String {
     let (seed, trace) = (run.seed, run.trace.clone());
     let trace = run.end().unwrap_or_else(|error| panic!("seed {seed}, trace {trace:?}: {error}"));

@@ -6,7 +6,6 @@ use crate::{TEST, run::Run};
 use quorate_types::PlantedBug;
 use std::{
     env,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -27,7 +26,8 @@ fn planted_bugs_are_caught() {
             seed = seeds.end;
             let runs: Vec<_> = seeds
                 .map(|number| focused(bug, number))
-                .map(|seed| spawn_planted(bug, seed, folder.path()))
+                .map(|seed| (seed, folder.path().join(format!("{bug:?}-{seed}"))))
+                .map(|(seed, trace)| Run::start(TEST, seed, trace, Some(bug)))
                 .collect();
             let ends: Vec<_> = runs.into_iter().map(|run| (run.seed, run.end())).collect();
             let caught = ends.into_iter().find_map(|(seed, end)| Some((seed, end.err()?)));
@@ -69,10 +69,6 @@ fn bugs() -> Vec<PlantedBug> {
     let bugs: Vec<_> = all.filter(named).collect();
     assert!(!bugs.is_empty(), "QUORATE_PLANTED_BUGS: no bug is called {names:?}");
     bugs
-}
-
-fn spawn_planted(bug: PlantedBug, seed: u64, folder: &Path) -> Run {
-    Run::start(TEST, seed, folder.join(format!("{bug:?}-{seed}")), Some(bug))
 }
 
 /// The first lines of a panic's message.

@@ -68,8 +68,8 @@ impl Run {
     }
 }
 
-/// Carries out the run that this process was started for; false if it was not started by [`Run`].
-pub fn is_child() -> bool {
+/// Carries out the seed of this process, if [`Run::start`] has started it; false if not.
+pub fn run_as_child() -> bool {
     let Ok(child) = env::var(CHILD) else { return false };
     let (seed, file) = child.split_once(' ').unwrap();
     let (seed, file, trace) = (seed.parse().unwrap(), PathBuf::from(file), Trace::default());

@@ -2,37 +2,29 @@
 //! node as soon as its declare has been answered (NAM 3).
 
 use super::{
-    CHANNEL, Clients, Ended, ends,
+    CHANNEL, Clients, Ended, ends, events, publish,
     queues::{declare_with, message},
 };
 use quorate_broker::Connection;
-use quorate_client::{Connection as _, Event, Operation, PublishOutcome};
+use quorate_client::{Connection as _, Event, Operation};
 use quorate_rpc::chance;
 use quorate_types::{FieldTable, ShortString};
-use std::{sync::Arc, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::time::sleep;
 
 impl Clients {
-    pub(super) async fn declare_for_ever(self: Arc<Self>) {
-        let mut declared = 0;
-        while !self.world.is_draining() {
-            let connection = self.connect().await;
-            if let Err(ended) = self.declare_and_delete(&connection, &mut declared).await {
-                self.note(&format!("declarer ended: {ended}"));
-            }
-        }
-    }
-
-    async fn declare_and_delete(
-        &self,
-        connection: &Connection,
-        declared: &mut u64,
+    pub(super) async fn declare_and_delete(
+        self: Arc<Self>,
+        connection: Connection,
     ) -> Result<(), Ended> {
         while !self.world.is_draining() {
-            *declared += 1;
+            let declared = self.declared.fetch_add(1, Relaxed) + 1;
             let name = format!("declared-{}-{declared}", self.name);
             let queue = ShortString::try_from(name.as_str()).unwrap();
-            declare_with(connection, queue.clone(), FieldTable::default()).await?;
+            declare_with(&connection, queue.clone(), FieldTable::default()).await?;
             self.note(&format!("has declared {name}"));
             self.world.declared.lock().insert(name.clone());
             sleep(Duration::from_millis(chance::in_range(50..=1_500))).await;
@@ -45,37 +37,21 @@ impl Clients {
         Ok(())
     }
 
-    pub(super) async fn follow_for_ever(self: Arc<Self>) {
-        while !self.world.is_draining() {
-            let connection = self.connect().await;
-            if let Err(ended) = self.follow(&connection).await {
-                self.note(&format!("follower ended: {ended}"));
-            }
-        }
-    }
-
     /// Publishes to queues that others have declared. While a queue is in `declared`, no publish to
     /// it may be unroutable.
-    async fn follow(&self, connection: &Connection) -> Result<(), Ended> {
+    pub(super) async fn follow(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
         let mut number = 0;
         while !self.world.is_draining() {
             let queues: Vec<String> = self.world.declared.lock().iter().cloned().collect();
             for name in queues {
                 number += 1;
                 let queue = ShortString::try_from(name.as_str()).unwrap();
-                let publish = message(number, queue, &name);
-                let mut outcomes = Vec::new();
-                connection.publish(vec![publish], &mut outcomes);
-                match outcomes.pop() {
-                    Some(PublishOutcome::Refused(exception)) => return Err(exception.into()),
-                    Some(PublishOutcome::Unroutable) => self.must_be_gone(&name),
-                    Some(PublishOutcome::Routed) | None => {}
+                if !publish(&connection, message(number, queue, &name))? {
+                    self.must_be_gone(&name);
                 }
             }
-            let mut events = Vec::new();
             sleep(Duration::from_millis(chance::in_range(20..=100))).await;
-            let _ = timeout(Duration::ZERO, connection.events(&mut events)).await;
-            for event in events {
+            for event in events(&connection, Duration::ZERO).await {
                 let Event::Returned { message, .. } = event else {
                     ends(event)?;
                     continue;

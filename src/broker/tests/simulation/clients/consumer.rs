@@ -14,23 +14,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 impl Clients {
-    pub(super) async fn consume_for_ever(self: Arc<Self>) {
-        loop {
-            let connection = self.connect().await;
-            if let Err(ended) = self.consume(&connection).await {
-                self.note(&format!("consumer ended: {ended}"));
-            }
-        }
-    }
-
-    async fn consume(&self, connection: &Connection) -> Result<(), Ended> {
+    pub(super) async fn consume(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
         for queue in CONSUMED {
-            declare(connection, queue).await?;
-            consume(connection, queue).await?;
+            declare(&connection, queue).await?;
+            consume(&connection, queue).await?;
         }
         let mut settling = Settling::default();
         loop {
-            hear(connection, Duration::from_millis(100)).await?;
+            hear(&connection, Duration::from_millis(100)).await?;
             // A client that reads nothing for a while: its node holds deliveries meanwhile.
             if !self.world.is_draining() && chance::in_range(1..=40) == 1 {
                 sleep(Duration::from_millis(chance::in_range(500..=4_000))).await;
@@ -38,10 +29,10 @@ impl Clients {
             let mut deliveries = Vec::new();
             connection.take_deliveries(1 << 20, &mut deliveries);
             for delivered in deliveries {
-                self.take(connection, delivered, &mut settling).await;
+                self.take(&connection, delivered, &mut settling).await;
             }
             if chance::in_range(1..=10) == 1 {
-                self.get_one(connection, one_of(&CONSUMED), &mut settling).await?;
+                self.get_one(&connection, one_of(&CONSUMED), &mut settling).await?;
             }
         }
     }

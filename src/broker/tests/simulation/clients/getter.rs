@@ -15,23 +15,14 @@ use tokio::time::sleep;
 pub(super) type Settling = BTreeMap<&'static str, Vec<String>>;
 
 impl Clients {
-    pub(super) async fn get_for_ever(self: Arc<Self>) {
-        loop {
-            let connection = self.connect().await;
-            if let Err(ended) = self.get(&connection).await {
-                self.note(&format!("getter ended: {ended}"));
-            }
-        }
-    }
-
-    async fn get(&self, connection: &Connection) -> Result<(), Ended> {
+    pub(super) async fn get(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
         for queue in GOT {
-            declare(connection, queue).await?;
+            declare(&connection, queue).await?;
         }
         let mut settling = Settling::default();
         for queue in GOT.into_iter().cycle() {
             sleep(Duration::from_millis(chance::in_range(1..=20))).await;
-            self.get_one(connection, queue, &mut settling).await?;
+            self.get_one(&connection, queue, &mut settling).await?;
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ mod rejecter;
 
 use crate::world::World;
 use quorate_broker::{Broker, Connection};
-use quorate_client::{ChannelId, Connection as _, ConnectionInfo, Event};
+use quorate_client::{ChannelId, Connection as _, ConnectionInfo, Event, Publish, PublishOutcome};
 use quorate_types::{BootNumber, Exception, FieldTable, NodeId, ShortString, VhostName};
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 use tokio::time::{sleep, timeout};
@@ -41,24 +41,46 @@ struct Clients {
     world: Arc<World>,
     broker: Broker,
     name: String,
+    /// Number of messages published, and of queues declared, so far.
+    published: AtomicU64,
+    declared: AtomicU64,
 }
 
 /// Starts the clients of a process, one of each kind.
 pub fn start(world: &Arc<World>, broker: &Broker, me: NodeId, boot: BootNumber) {
     let name = format!("{me}.{}", boot.opened());
-    let clients = Clients { world: Arc::clone(world), broker: broker.clone(), name };
-    let clients = Arc::new(clients);
-    tokio::spawn(Arc::clone(&clients).publish_for_ever());
-    tokio::spawn(Arc::clone(&clients).consume_for_ever());
-    tokio::spawn(Arc::clone(&clients).reject_for_ever());
-    tokio::spawn(Arc::clone(&clients).declare_for_ever());
-    tokio::spawn(Arc::clone(&clients).follow_for_ever());
-    tokio::spawn(clients.get_for_ever());
+    let clients = Arc::new(Clients {
+        world: Arc::clone(world),
+        broker: broker.clone(),
+        name,
+        published: AtomicU64::new(0),
+        declared: AtomicU64::new(0),
+    });
+    clients.keep("publisher", Clients::publish);
+    clients.keep("consumer", Clients::consume);
+    clients.keep("rejecter", Clients::reject);
+    clients.keep("declarer", Clients::declare_and_delete);
+    clients.keep("follower", Clients::follow);
+    clients.keep("getter", Clients::get);
 }
 
 impl Clients {
     fn note(&self, text: &str) {
         self.world.trace.note(&format!("client {} {text}", self.name));
+    }
+
+    /// Starts a client, which works with a connection, and with a new one whenever that ends, until its
+    /// work is done.
+    fn keep<F>(self: &Arc<Self>, name: &'static str, work: fn(Arc<Self>, Connection) -> F)
+    where
+        F: Future<Output = Result<(), Ended>> + Send + 'static,
+    {
+        let clients = Arc::clone(self);
+        tokio::spawn(async move {
+            while let Err(ended) = work(Arc::clone(&clients), clients.connect().await).await {
+                clients.note(&format!("{name} ended: {ended}"));
+            }
+        });
     }
 
     /// Opens a connection with a channel, as soon as the node accepts one.
@@ -86,11 +108,27 @@ impl Clients {
     }
 }
 
-/// Waits for events during that time.
-async fn hear(connection: &Connection, time: Duration) -> Result<(), Ended> {
+/// The events of a connection, for which it waits at most that time.
+async fn events(connection: &Connection, time: Duration) -> Vec<Event> {
     let mut events = Vec::new();
     let _ = timeout(time, connection.events(&mut events)).await;
-    events.into_iter().try_for_each(ends)
+    events
+}
+
+/// Waits for events during that time.
+async fn hear(connection: &Connection, time: Duration) -> Result<(), Ended> {
+    events(connection, time).await.into_iter().try_for_each(ends)
+}
+
+/// Publishes one message; false if it is unroutable.
+fn publish(connection: &Connection, publish: Publish) -> Result<bool, Ended> {
+    let mut outcomes = Vec::new();
+    connection.publish(vec![publish], &mut outcomes);
+    match outcomes.pop() {
+        Some(PublishOutcome::Refused(exception)) => Err(exception.into()),
+        Some(PublishOutcome::Unroutable) => Ok(false),
+        Some(PublishOutcome::Routed) | None => Ok(true),
+    }
 }
 
 /// Whether an event ends a connection.

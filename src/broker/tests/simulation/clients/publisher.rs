@@ -1,46 +1,39 @@
 //! A client that publishes to every queue of the workload, and waits for the confirms.
 
 use super::{
-    Clients, Ended, ends,
+    Clients, Ended, ends, events, publish,
     queues::{LIFETIME, MORTAL, PUBLISHED, declare, message, one_of},
 };
 use quorate_broker::Connection;
-use quorate_client::{Connection as _, Event, PublishOutcome};
+use quorate_client::Event;
 use quorate_rpc::chance;
 use quorate_types::ShortString;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::time::sleep;
 
 /// Most unconfirmed publishes of a client.
 const WINDOW: usize = 8;
 
 impl Clients {
-    pub(super) async fn publish_for_ever(self: Arc<Self>) {
-        let mut published = 0;
-        while !self.world.is_draining() {
-            let connection = self.connect().await;
-            if let Err(ended) = self.publish(&connection, &mut published).await {
-                self.note(&format!("publisher ended: {ended}"));
-            }
-        }
-    }
-
-    async fn publish(&self, connection: &Connection, published: &mut u64) -> Result<(), Ended> {
+    pub(super) async fn publish(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
         for queue in PUBLISHED {
-            declare(connection, queue).await?;
+            declare(&connection, queue).await?;
         }
         let (mut unconfirmed, mut number) = (BTreeMap::new(), 0);
         while !self.world.is_draining() || !unconfirmed.is_empty() {
             if unconfirmed.len() < WINDOW && !self.world.is_draining() {
-                (number, *published) = (number + 1, *published + 1);
+                number += 1;
+                let published = self.published.fetch_add(1, Relaxed) + 1;
                 let body = format!("{}-{published}", self.name);
-                self.publish_one(connection, number, &body)?;
+                self.publish_one(&connection, number, &body)?;
                 unconfirmed.insert(number, body);
             }
-            let mut events = Vec::new();
             sleep(Duration::from_millis(chance::in_range(5..=30))).await;
-            let _ = timeout(Duration::ZERO, connection.events(&mut events)).await;
-            for event in events {
+            for event in events(&connection, Duration::ZERO).await {
                 self.hear_confirm(event, &mut unconfirmed)?;
             }
         }
@@ -52,15 +45,8 @@ impl Clients {
         let lives_until = (queue == MORTAL).then(|| self.world.elapsed() + LIFETIME);
         self.world.history.lock().published(body, lives_until);
         self.note(&format!("publishes {body} to {queue}"));
-        let mut outcomes = Vec::new();
-        let publish = message(number, ShortString::from_static(queue), body);
-        connection.publish(vec![publish], &mut outcomes);
-        match outcomes.pop() {
-            Some(PublishOutcome::Refused(exception)) => return Err(exception.into()),
-            Some(PublishOutcome::Unroutable) => {
-                self.world.history.lock().violation(format!("{body}: {queue} does not exist"));
-            }
-            Some(PublishOutcome::Routed) | None => {}
+        if !publish(connection, message(number, ShortString::from_static(queue), body))? {
+            self.world.history.lock().violation(format!("{body}: {queue} does not exist"));
         }
         Ok(())
     }

@@ -10,20 +10,11 @@ use quorate_types::RequeueCause;
 use std::{sync::Arc, time::Duration};
 
 impl Clients {
-    pub(super) async fn reject_for_ever(self: Arc<Self>) {
+    pub(super) async fn reject(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
+        declare(&connection, LIMITED).await?;
+        consume(&connection, LIMITED).await?;
         loop {
-            let connection = self.connect().await;
-            if let Err(ended) = self.reject(&connection).await {
-                self.note(&format!("rejecter ended: {ended}"));
-            }
-        }
-    }
-
-    async fn reject(&self, connection: &Connection) -> Result<(), Ended> {
-        declare(connection, LIMITED).await?;
-        consume(connection, LIMITED).await?;
-        loop {
-            hear(connection, Duration::from_millis(100)).await?;
+            hear(&connection, Duration::from_millis(100)).await?;
             let mut deliveries = Vec::new();
             connection.take_deliveries(1 << 20, &mut deliveries);
             for delivered in deliveries {
