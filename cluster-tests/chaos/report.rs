@@ -3,6 +3,7 @@
 use super::gaps::Gap;
 use super::injector::{Effect, Injected};
 use super::run::Outcome;
+use crate::harness::links::Wiring;
 use crate::history::Log;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -76,18 +77,38 @@ pub fn page(outcome: &Outcome) -> String {
         "<!doctype html><html lang=en><meta charset=utf-8><title>Chaos run, seed {seed}</title>\
          <style>{STYLE}</style><h1>Chaos run, seed {seed}</h1>{verdict}\
          <p>{seconds} s of load on three nodes; {confirms} publishes confirmed, {deliveries} deliveries, \
-         {faults} faults. Faults of links are made by a proxy on each link.</p>",
+         {faults} faults. {links}</p>",
         seed = schedule.seed,
         seconds = schedule.duration_ms / 1_000,
         confirms = outcome.log.confirms(),
         deliveries = outcome.log.delivered.len(),
         faults = outcome.injected.len(),
+        links = escape(&links(outcome)),
     );
     page += &timeline(outcome);
     page += &faults(&outcome.injected, &outcome.gaps);
     page += &verdicts(outcome);
     page += "</html>\n";
     page
+}
+
+/// By what faults of links were made.
+fn links(outcome: &Outcome) -> String {
+    let why = outcome.why_proxies.as_deref().unwrap_or_default();
+    match outcome.links {
+        Wiring::Namespaces => {
+            "Each node had a network namespace of its own; faults of links were made \
+                               by iptables, NFQUEUE and tc."
+                .to_owned()
+        }
+        Wiring::Proxies => {
+            format!(
+                "Faults of links were made by a proxy on each link, since this machine has no \
+                     namespaces for it: {why}"
+            )
+        }
+        Wiring::Direct => String::new(),
+    }
 }
 
 /// Confirms and deliveries each second, and the faults below them on the same axis.
@@ -146,6 +167,7 @@ fn faults(injected: &[Injected], gaps: &[Gap]) -> String {
     for one in injected {
         let (effect, gap) = match &one.effect {
             Effect::Seen(how) => (escape(how), gaps.next()),
+            Effect::Wrong(how) => (format!("<b class=bad>wrong</b>: {}", escape(how)), None),
             Effect::Missed(how) => (format!("<b class=bad>not seen</b>: {}", escape(how)), None),
             Effect::Skipped(why) => (format!("skipped: {}", escape(why)), None),
         };

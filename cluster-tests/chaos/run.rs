@@ -2,11 +2,11 @@
 
 use super::fault::Kind;
 use super::gaps::Gap;
-use super::injector::{Effect, Injected, Injector};
+use super::injector::{Effect, Equipment, Injected, Injector};
 use super::schedule::{Event, Schedule};
 use super::workload::{self, MEASURED};
-use crate::harness::disk::CallFaults;
-use crate::harness::{Cluster, Options};
+use crate::harness::links::Wiring;
+use crate::harness::{Cluster, Node, Options};
 use crate::history::{History, Log};
 use crate::invariant::{self, Violation};
 use std::collections::BTreeMap;
@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Between two samples of what goes on.
 const SAMPLE: Duration = Duration::from_secs(1);
+/// Nodes of the cluster.
+const NODES: u64 = 3;
 /// How long confirms may pause while a majority of nodes can reach each other and its disks work.
 pub const STUCK: Duration = Duration::from_secs(10);
 
@@ -34,6 +36,10 @@ pub struct Sample {
 pub struct Outcome {
     /// What was to be done.
     pub schedule: Schedule,
+    /// How the nodes reached each other.
+    pub links: Wiring,
+    /// Why over proxies, if it was over proxies.
+    pub why_proxies: Option<String>,
     /// What was done.
     pub injected: Vec<Injected>,
     /// One for each fault that took effect.
@@ -63,11 +69,11 @@ impl Outcome {
 /// # Panics
 /// When the cluster does not start, or a node or a client does not end in time.
 pub async fn run(schedule: Schedule) -> Outcome {
-    let disks = CallFaults::prepare();
-    let options = disks.on(Options { alone: true, ..Options::proxied() });
-    let cluster = Cluster::start(3, options).await;
+    let equipment = Equipment::prepare(1..=NODES);
+    let (links, why_proxies) = Wiring::best();
+    let cluster = start(&equipment, links).await;
     let load = workload::start(&cluster).await;
-    let injector = Injector::new(&cluster, &disks, MEASURED);
+    let injector = Injector::new(&cluster, &equipment, MEASURED);
     let history = Arc::clone(load.history());
     let begun = history.now();
     let (mut injected, mut samples) = (Vec::new(), Vec::new());
@@ -80,6 +86,10 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let gaps = gaps(&history, begun, &injected);
     let mut violations = invariant::violations(&log);
     violations.extend(stuck(&gaps));
+    violations.extend(injected.iter().filter_map(|one| match &one.effect {
+        Effect::Wrong(how) => Some(Violation::Served(format!("{:?}: {how}", one.event.fault))),
+        Effect::Seen(_) | Effect::Missed(_) | Effect::Skipped(_) => None,
+    }));
     let seen = |kind: &Kind| {
         let of_kind = |one: &&Injected| one.event.counts_as == *kind;
         injected.iter().filter(of_kind).any(|one| matches!(one.effect, Effect::Seen(_)))
@@ -88,14 +98,39 @@ pub async fn run(schedule: Schedule) -> Outcome {
         .iter()
         .filter_map(|one| match &one.effect {
             Effect::Skipped(reason) => Some((one.event.counts_as, reason.clone())),
-            Effect::Seen(_) | Effect::Missed(_) => None,
+            Effect::Seen(_) | Effect::Missed(_) | Effect::Wrong(_) => None,
         })
         .collect();
     let mut missed: Vec<Kind> = schedule.events.iter().map(|event| event.counts_as).collect();
     missed.sort_unstable();
     missed.dedup();
     missed.retain(|kind| !seen(kind) && !skipped.contains_key(kind));
-    Outcome { schedule, injected, gaps, samples, log, violations, missed, skipped }
+    Outcome {
+        schedule,
+        links,
+        why_proxies,
+        injected,
+        gaps,
+        samples,
+        log,
+        violations,
+        missed,
+        skipped,
+    }
+}
+
+/// A cluster whose disks and clocks can fail, with links of this kind.
+async fn start(equipment: &Equipment, links: Wiring) -> Cluster {
+    let options = Options { alone: true, links, ..Options::default() };
+    // Clients are not on the nodes' machines where each node has a network of its own.
+    let options = options.with("--loopback-users", "none");
+    let cluster = Cluster::prepare(NODES, equipment.calls.on(options)).await;
+    if let Ok(disks) = &equipment.disks {
+        disks.iter().for_each(|(id, disk)| disk.take(cluster.node(*id)));
+    }
+    cluster.nodes().iter().for_each(Node::spawn);
+    cluster.ready().await;
+    cluster
 }
 
 /// Loads a broker that somebody else runs, and breaks, for that time, and judges what its clients saw.
@@ -114,6 +149,8 @@ pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
     let violations = invariant::violations(&log);
     Outcome {
         schedule,
+        links: Wiring::Direct,
+        why_proxies: None,
         injected: Vec::new(),
         gaps: Vec::new(),
         samples,

@@ -2,7 +2,10 @@
 //! is saved before the run, so that a run can be repeated from its file also when the code that made the
 //! schedule has changed.
 
-use super::fault::{Cut, DiskCall, Fault, Kind, Victim, Victims};
+use super::fault::{
+    ClockFault, Cut, DiskCall, DiskFault, Fault, Kind, LinkFault, ProcessFault, Victim, Victims,
+    WrongData,
+};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -20,6 +23,8 @@ const SHORT_PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=250;
 pub const TOGETHER_MAX: usize = 3;
 /// How far wall clocks jump, in seconds: minutes and a day, ahead and back.
 const JUMPS_S: [i32; 4] = [600, -600, 86_400, -86_400];
+const WRONG_DATA: [WrongData; 4] =
+    [WrongData::OldCopy, WrongData::FlippedBit, WrongData::Truncated, WrongData::Wiped];
 /// One period in this many has no faults.
 const QUIET_PERIODS: usize = 4;
 
@@ -133,16 +138,18 @@ fn one_or_all(chance: &mut Rng, one: Victim) -> Victims {
 fn fault(chance: &mut Rng, kind: Kind) -> Fault {
     let any = Victim::Node(chance.u64(1..=3));
     let further = chance.u64(1..=2);
-    let cut = |cut| Fault::Partition { cut };
+    let kill = |victims| Fault::Process(ProcessFault::Kill { victims });
+    let power = |victims| Fault::Disk(DiskFault::PowerLoss { victims });
+    let cut = |cut| Fault::Link(LinkFault::Partition { cut });
     match kind {
-        Kind::KillNode => Fault::Kill { victims: Victims::One(any) },
-        Kind::KillLeader => Fault::Kill { victims: Victims::One(Victim::Leader) },
-        Kind::KillMajority => Fault::Kill { victims: Victims::Majority },
-        Kind::KillAll => Fault::Kill { victims: Victims::All },
+        Kind::KillNode => kill(Victims::One(any)),
+        Kind::KillLeader => kill(Victims::One(Victim::Leader)),
+        Kind::KillMajority => kill(Victims::Majority),
+        Kind::KillAll => kill(Victims::All),
         Kind::PauseShort | Kind::PauseLong => {
-            Fault::Pause { victims: Victims::One(Victim::Leader) }
+            Fault::Process(ProcessFault::Pause { victims: Victims::One(Victim::Leader) })
         }
-        Kind::RollingRestart => Fault::RollingRestart,
+        Kind::RollingRestart => Fault::Process(ProcessFault::RollingRestart),
         Kind::IsolateNode => cut(Cut::Isolated(any)),
         Kind::IsolateLeader => cut(Cut::Isolated(Victim::Leader)),
         Kind::CutLink => cut(Cut::Link { from: any, further }),
@@ -152,30 +159,49 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
         Kind::Flapping => {
             let cut =
                 if chance.bool() { Cut::Isolated(any) } else { Cut::Link { from: any, further } };
-            Fault::Flapping { cut, period_ms: chance.u64(200..=2_000) }
+            Fault::Link(LinkFault::Flapping { cut, period_ms: chance.u64(200..=2_000) })
         }
-        Kind::Reject => Fault::Reject { victim: any },
-        Kind::Reset => Fault::Reset,
-        Kind::Delay => {
-            Fault::Delay { delay_ms: chance.u64(5..=100), jitter_ms: chance.u64(0..=100) }
+        Kind::Reject => Fault::Link(LinkFault::Reject { victim: any }),
+        Kind::Reset => Fault::Link(LinkFault::Reset),
+        Kind::Delay => Fault::Link(LinkFault::Delay {
+            delay_ms: chance.u64(5..=100),
+            jitter_ms: chance.u64(0..=100),
+        }),
+        Kind::Reorder => Fault::Link(LinkFault::Reorder { jitter_ms: chance.u64(5..=100) }),
+        Kind::Loss => Fault::Link(LinkFault::Loss { percent: chance.u8(1..=30) }),
+        Kind::Duplicate => Fault::Link(LinkFault::Duplicate { percent: chance.u8(1..=30) }),
+        Kind::Throttle => Fault::Link(LinkFault::Throttle {
+            victim: any,
+            bytes_per_s: chance.u64(100_000..=1_000_000),
+        }),
+        Kind::SlowDisk => {
+            Fault::Disk(DiskFault::Slow { victim: any, sync_ms: chance.u32(20..=200) })
         }
-        Kind::Throttle => {
-            Fault::Throttle { victim: any, bytes_per_s: chance.u64(100_000..=1_000_000) }
-        }
-        Kind::SlowDisk => Fault::SlowDisk { victim: any, sync_ms: chance.u64(20..=200) },
-        Kind::StuckDisk => Fault::StuckDisk { victim: any },
+        Kind::StuckDisk => Fault::Disk(DiskFault::Stuck { victim: any }),
         Kind::BrokenDisk => {
             let call = if chance.bool() { DiskCall::Sync } else { DiskCall::Write };
-            Fault::BrokenDisk { victim: any, call }
+            Fault::Disk(DiskFault::Broken { victim: any, call })
         }
-        Kind::FullDisk => Fault::FullDisk { victim: any },
+        Kind::FullDisk => Fault::Disk(DiskFault::Full { victim: any }),
+        Kind::PowerLossNode => power(Victims::One(any)),
+        Kind::PowerLossMajority => power(Victims::Majority),
+        Kind::PowerLossAll => power(Victims::All),
+        Kind::WrongData => {
+            let wrong = *chance.choice(&WRONG_DATA).unwrap_or(&WrongData::Wiped);
+            Fault::Disk(DiskFault::WrongData { victim: any, wrong })
+        }
+        Kind::StarvedProcessor => Fault::Process(ProcessFault::StarvedProcessor {
+            victim: any,
+            percent: chance.u32(3..=20),
+        }),
+        Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
         Kind::ClockJump => {
             let seconds = *chance.choice(&JUMPS_S).unwrap_or(&0);
-            Fault::ClockJump { victims: one_or_all(chance, any), seconds }
+            Fault::Clock(ClockFault::Jump { victims: one_or_all(chance, any), seconds })
         }
         Kind::ClockDrift => {
             let percent = if chance.bool() { 50 } else { -50 };
-            Fault::ClockDrift { victims: one_or_all(chance, any), percent }
+            Fault::Clock(ClockFault::Drift { victims: one_or_all(chance, any), percent })
         }
         Kind::ClientsReset => Fault::ClientsReset,
     }

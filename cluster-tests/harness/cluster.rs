@@ -2,7 +2,7 @@
 //! the test ends; what a failed test leaves is kept and shown.
 
 use super::ctl::{self, CtlOutput};
-use super::links::Links;
+use super::links::{Links, Network, Wiring};
 use super::machine::Share;
 use super::node::{LIFECYCLE_BOUND, Node};
 use super::process::Launch;
@@ -23,8 +23,8 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// No other cluster of this machine runs meanwhile: for tests that measure.
     pub alone: bool,
-    /// What nodes say to each other goes over proxies: [`Cluster::links`].
-    pub proxied: bool,
+    /// How nodes reach each other: [`Cluster::links`].
+    pub links: Wiring,
 }
 
 impl Options {
@@ -34,10 +34,10 @@ impl Options {
         Self { alone: true, ..Self::default() }
     }
 
-    /// For tests that cut links between nodes.
+    /// For tests that cut links between nodes: over proxies, which every machine can have.
     #[must_use]
     pub fn proxied() -> Self {
-        Self { proxied: true, ..Self::default() }
+        Self { links: Wiring::Proxies, ..Self::default() }
     }
 
     /// With one more argument and its value.
@@ -83,15 +83,24 @@ impl Cluster {
         let secret = format!("secret-{}", folder.path().display());
         let secret_file = folder.path().join("secret");
         write_secret(&secret_file, &secret);
-        let mut members: Vec<Node> = (1..=nodes)
-            .map(|id| Node::new(id, folder.path(), launch(id, &binary, folder.path(), &options)))
-            .collect();
+        let ids: Vec<u64> = (1..=nodes).collect();
+        let network = (options.links == Wiring::Namespaces)
+            .then(|| Network::make(&ids).unwrap_or_else(|error| panic!("a network: {error}")));
+        let host = |id| network.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |n| n.address(id));
+        let start = |id| Launch {
+            namespace: network.as_ref().map(|network| network.path(id)),
+            ..launch(id, &binary, folder.path(), &options)
+        };
+        let mut members: Vec<Node> =
+            ids.iter().map(|id| Node::new(*id, host(*id), folder.path(), start(*id))).collect();
         let addresses: Vec<_> =
             members.iter().map(|node| (node.id(), node.rpc_address())).collect();
-        let links = if options.proxied { Links::start(&addresses) } else { Links::default() };
+        let links = Links::start(&addresses, options.links, network);
         for node in &mut members {
-            let listed =
-                if nodes == 1 { String::new() } else { listed(&addresses, &links, node.id()) };
+            let listed = match nodes {
+                1 => String::new(),
+                _ => listed(&addresses, |to| links.address(node.id(), to)),
+            };
             node.configure(&listed, &secret_file, &options.args);
         }
         Self { nodes: members, links, folder: Some(folder), binary, secret, _share: share }
@@ -158,7 +167,7 @@ impl Cluster {
         &self.secret
     }
 
-    /// The links between the nodes, of a cluster started with [`Options::proxied`].
+    /// The links between the nodes, as [`Options::links`] asked for.
     #[must_use]
     pub fn links(&self) -> &Links {
         &self.links
@@ -169,7 +178,7 @@ impl Cluster {
     pub fn listed(&self) -> String {
         let addresses: Vec<_> =
             self.nodes.iter().map(|node| (node.id(), node.rpc_address())).collect();
-        listed(&addresses, &Links::default(), 0)
+        listed(&addresses, |_| None)
     }
 
     /// Runs `quorate ctl` against a node.
@@ -280,6 +289,7 @@ fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
     env.extend(options.env.iter().map(|(name, value)| (name.clone(), of_node(value))));
     Launch {
         binary: binary.to_owned(),
+        namespace: None,
         args: Vec::new(),
         env,
         log: folder.join(format!("node-{id}.log")),
@@ -288,9 +298,9 @@ fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
 
 /// The value of `--cluster` for a node: the addresses of the other nodes are those of its proxies, if
 /// the cluster has proxies.
-fn listed(addresses: &[(u64, String)], links: &Links, of: u64) -> String {
+fn listed(addresses: &[(u64, String)], proxy: impl Fn(u64) -> Option<String>) -> String {
     let member = |(id, address): &(u64, String)| {
-        format!("{id}={}", links.address(of, *id).unwrap_or_else(|| address.clone()))
+        format!("{id}={}", proxy(*id).unwrap_or_else(|| address.clone()))
     };
     addresses.iter().map(member).collect::<Vec<_>>().join(",")
 }

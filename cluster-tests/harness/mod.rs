@@ -1,6 +1,7 @@
 //! Real clusters for tests: processes of the real binary, clients, raw sockets, and ways to wait.
 
 pub mod amqp;
+pub mod cgroup;
 pub mod ctl;
 pub mod dead_letters;
 pub mod disk;

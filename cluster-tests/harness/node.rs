@@ -20,18 +20,20 @@ pub struct Node {
     amqp: Port,
     rpc: Port,
     http: Port,
+    host: String,
     folder: PathBuf,
     launch: Launch,
     process: Mutex<Option<Process>>,
 }
 
 impl Node {
-    pub(super) fn new(id: u64, folder: &Path, launch: Launch) -> Self {
+    pub(super) fn new(id: u64, host: String, folder: &Path, launch: Launch) -> Self {
         Self {
             id,
             amqp: Port::reserve(),
             rpc: Port::reserve(),
             http: Port::reserve(),
+            host,
             folder: folder.join(format!("node-{id}")),
             launch,
             process: Mutex::new(None),
@@ -42,7 +44,7 @@ impl Node {
     pub(super) fn configure(&mut self, members: &str, secret_file: &Path, further: &[String]) {
         let id = self.id.to_string();
         let data = self.folder.display().to_string();
-        let (amqp, rpc, http) = (self.amqp.address(), self.rpc.address(), self.http.address());
+        let (amqp, rpc, http) = (self.amqp_address(), self.rpc_address(), self.http_address());
         let secret = secret_file.display().to_string();
         self.launch.args.push("server".to_owned());
         for (flag, value) in [
@@ -71,25 +73,25 @@ impl Node {
     /// Where AMQP clients connect, `HOST:PORT`.
     #[must_use]
     pub fn amqp_address(&self) -> String {
-        self.amqp.address()
+        self.address(&self.amqp)
     }
 
     /// Where nodes and `quorate ctl` connect.
     #[must_use]
     pub fn rpc_address(&self) -> String {
-        self.rpc.address()
+        self.address(&self.rpc)
     }
 
     /// Where metrics and health are asked for.
     #[must_use]
     pub fn http_address(&self) -> String {
-        self.http.address()
+        self.address(&self.http)
     }
 
     /// URI of its AMQP port for user `guest`: `amqp://guest:guest@HOST:PORT/%2f`.
     #[must_use]
     pub fn amqp_uri(&self) -> String {
-        format!("amqp://guest:guest@{}/%2f", self.amqp.address())
+        format!("amqp://guest:guest@{}/%2f", self.amqp_address())
     }
 
     /// The ports that it holds.
@@ -108,6 +110,12 @@ impl Node {
     #[must_use]
     pub fn launch(&self) -> Launch {
         self.launch.clone()
+    }
+
+    /// A command in the network namespace that it runs in.
+    #[must_use]
+    pub fn command(&self, program: &str) -> std::process::Command {
+        super::process::within(self.launch.namespace.as_deref(), program)
     }
 
     /// Its log so far: every run, output and errors.
@@ -274,6 +282,10 @@ impl Node {
         let answer = self.get("/metrics").await.expect("/metrics");
         assert_eq!(answer.status, 200, "/metrics: {}", answer.body);
         Metrics::parse(&answer.body).unwrap_or_else(|error| panic!("/metrics: {error}"))
+    }
+
+    fn address(&self, port: &Port) -> String {
+        format!("{}:{}", self.host, port.number())
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Below Linux' ephemeral range (32768 up), so that no outgoing connection takes one either.
+pub(super) const PORTS: std::ops::RangeInclusive<u16> = FIRST..=FIRST + COUNT - 1;
 const FIRST: u16 = 26_000;
-/// How many there are to choose from.
 const COUNT: u16 = 6_000;
 
 /// Where this process looks next; where it begins depends on its id, so that two rarely meet.

@@ -2,6 +2,7 @@
 
 use super::wait::{eventually, hold};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs::{File, read_to_string};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +13,8 @@ use std::time::Duration;
 pub struct Launch {
     /// Path of the program.
     pub binary: PathBuf,
+    /// The network namespace that it runs in, if not in ours.
+    pub namespace: Option<PathBuf>,
     /// Arguments of the program.
     pub args: Vec<String>,
     /// Variables set for it. Every other `QUORATE_*` of ours is taken away.
@@ -35,7 +38,7 @@ impl Process {
     #[must_use]
     pub fn spawn(launch: &Launch) -> Self {
         let log = File::options().create(true).append(true).open(&launch.log).expect("a log file");
-        let mut command = tied_to_us(&launch.binary);
+        let mut command = tied_to_us(launch);
         command.args(&launch.args).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("the log file again")).stderr(log);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("QUORATE_")) {
@@ -142,13 +145,23 @@ impl Drop for Process {
 
 /// A command whose process dies with ours, however ours ends; util-linux' `setpriv` does that, and
 /// where it is missing a test run that is killed leaves its nodes behind.
-fn tied_to_us(binary: &Path) -> Command {
+fn tied_to_us(launch: &Launch) -> Command {
+    let namespace = launch.namespace.as_deref();
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
-        return Command::new(binary);
+        return within(namespace, &launch.binary);
     }
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(binary);
+    let program = within(namespace, &launch.binary);
+    command.args(["--pdeathsig", "KILL"]).arg(program.get_program()).args(program.get_args());
+    command
+}
+
+/// A command in a network namespace, or in ours.
+pub(super) fn within(namespace: Option<&Path>, program: impl AsRef<OsStr>) -> Command {
+    let Some(namespace) = namespace else { return Command::new(program) };
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", namespace.display())).arg(program);
     command
 }
 
@@ -168,6 +181,7 @@ mod tests {
     fn sleeper(folder: &Path) -> Process {
         Process::spawn(&Launch {
             binary: "/bin/sh".into(),
+            namespace: None,
             args: ["-c", "echo begun; exec sleep 600"].map(str::to_owned).to_vec(),
             env: Vec::new(),
             log: folder.join("log"),
@@ -190,6 +204,7 @@ mod tests {
         let log = folder.path().join("log");
         let process = Process::spawn(&Launch {
             binary: "/bin/sh".into(),
+            namespace: None,
             args: ["-c", "echo refused >&2; exit 3"].map(str::to_owned).to_vec(),
             env: Vec::new(),
             log: log.clone(),
@@ -203,6 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let process = Process::spawn(&Launch {
             binary: "/bin/sh".into(),
+            namespace: None,
             args: ["-c", "while :; do :; done"].map(str::to_owned).to_vec(),
             env: Vec::new(),
             log: folder.path().join("log"),

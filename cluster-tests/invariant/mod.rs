@@ -35,6 +35,8 @@ pub enum Violation {
     Reordered(String),
     /// A queue with a single active consumer served two.
     Together(String),
+    /// A node served with a data directory that it had to refuse.
+    Served(String),
     /// Confirms stopped for longer than any fail-over takes.
     Stuck(String),
 }

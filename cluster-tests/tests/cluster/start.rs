@@ -175,6 +175,7 @@ async fn dev_runs_a_whole_cluster_and_stops_all_of_it_on_ctrl_c() {
     let log = folder.path().join("log");
     let dev = Process::spawn(&Launch {
         binary: binary(),
+        namespace: None,
         args: ["dev", "--port-offset", &offset.to_string(), "--data-dir", &data]
             .map(str::to_owned)
             .to_vec(),

@@ -1,11 +1,12 @@
-//! The links between the nodes of a cluster under test: what each node dials at each other one goes
-//! over a proxy of its own, which can hold bytes back, one way or both, delay them, let them through at a
-//! low rate, reset connections, or refuse them.
+//! Proxies as links: what each node dials at each other one goes over a proxy of its own, which can hold
+//! bytes back, one way or both, delay them, let them through at a low rate, reset connections, or refuse
+//! them.
 //!
 //! Bytes held back are not lost: they are delivered at the healing, as TCP does after a partition,
 //! unless an end has given the connection up. A connection that is dialed meanwhile is not established.
 
-use super::ports::Port;
+use super::{Hindrance, Unable};
+use crate::harness::ports::Port;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -124,14 +125,14 @@ impl Drop for Proxy {
     }
 }
 
-/// The links of a cluster, by who dials and who is dialed.
-#[derive(Debug, Default)]
-pub struct Links(BTreeMap<(u64, u64), Proxy>);
+/// The proxies of a cluster, by who dials and who is dialed.
+#[derive(Debug)]
+pub(super) struct Proxies(BTreeMap<(u64, u64), Proxy>);
 
-impl Links {
+impl Proxies {
     /// A proxy for each ordered pair of these nodes, given with their real addresses. Within a
     /// runtime.
-    pub(super) fn start(nodes: &[(u64, String)]) -> Self {
+    pub fn start(nodes: &[(u64, String)]) -> Self {
         let mut proxies = BTreeMap::new();
         for (from, _) in nodes {
             for (to, address) in nodes.iter().filter(|(to, _)| to != from) {
@@ -141,75 +142,32 @@ impl Links {
         Self(proxies)
     }
 
-    /// Where `from` dials `to`; nothing for links without proxies.
-    pub(super) fn address(&self, from: u64, to: u64) -> Option<String> {
+    /// Where `from` dials `to`.
+    pub fn address(&self, from: u64, to: u64) -> Option<String> {
         self.0.get(&(from, to)).map(|proxy| proxy.port.address())
     }
 
-    /// Drops all traffic between the two nodes without an error to either (as `iptables -j DROP`).
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn cut(&self, one: u64, other: u64) {
-        self.cut_one_way(one, other);
-        self.cut_one_way(other, one);
-    }
-
-    /// Drops what `from` sends to `to`; traffic in the other direction passes.
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn cut_one_way(&self, from: u64, to: u64) {
-        self.set(from, to, |gates| gates.forward = false);
-        self.set(to, from, |gates| gates.backward = false);
-    }
-
-    /// Connections that `from` has dialed to `to` are reset and new ones refused, though both live
-    /// (as `iptables -j REJECT --reject-with tcp-reset`).
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn refuse(&self, from: u64, to: u64) {
-        self.set(from, to, |gates| gates.listens = false);
-    }
-
-    /// Cuts a node off from all others, both ways.
-    pub fn isolate(&self, node: u64) {
-        for (from, to) in self.0.keys().filter(|(from, _)| *from == node) {
-            self.cut(*from, *to);
+    /// From now on this is done to what `from` sends to `to`, or to connections that it dials.
+    pub fn hinder(&self, from: u64, to: u64, hindrance: Hindrance) -> Result<(), Unable> {
+        match hindrance {
+            Hindrance::Cut => {
+                self.set(from, to, |gates| gates.forward = false);
+                self.set(to, from, |gates| gates.backward = false);
+            }
+            Hindrance::Refuse => self.set(from, to, |gates| gates.listens = false),
+            Hindrance::Reset => self.set(from, to, |gates| gates.generation += 1),
+            Hindrance::Late { least, jitter, in_order: true } => {
+                self.set(from, to, |gates| gates.delay = (least, jitter));
+            }
+            Hindrance::Slow { bytes_per_s } => self.set(from, to, |gates| gates.rate = bytes_per_s),
+            Hindrance::Late { in_order: false, .. }
+            | Hindrance::Lose { .. }
+            | Hindrance::Duplicate { .. } => return Err(Unable),
         }
+        Ok(())
     }
 
-    /// All connections between these two that are established now are reset once.
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn reset(&self, one: u64, other: u64) {
-        self.set(one, other, |gates| gates.generation += 1);
-        self.set(other, one, |gates| gates.generation += 1);
-    }
-
-    /// What these two send each other arrives late: by `least`, and by up to `jitter` more.
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn delay(&self, one: u64, other: u64, least: Duration, jitter: Duration) {
-        self.set(one, other, |gates| gates.delay = (least, jitter));
-        self.set(other, one, |gates| gates.delay = (least, jitter));
-    }
-
-    /// What these two send each other passes at this many bytes a second in each direction.
-    ///
-    /// # Panics
-    /// When the cluster was not started with proxies.
-    pub fn throttle(&self, one: u64, other: u64, bytes_per_s: u64) {
-        self.set(one, other, |gates| gates.rate = bytes_per_s);
-        self.set(other, one, |gates| gates.rate = bytes_per_s);
-    }
-
-    /// How often any proxy has held bytes back, delayed them, or refused or reset a connection: whether a
-    /// fault took effect.
-    #[must_use]
+    /// How often any proxy has held bytes back, delayed them, or refused or reset a connection.
     pub fn hindered(&self) -> u64 {
         self.0.values().map(|proxy| proxy.hindered.load(Ordering::Relaxed)).sum()
     }
@@ -225,12 +183,9 @@ impl Links {
     }
 
     fn set(&self, from: u64, to: u64, change: impl FnOnce(&mut Gates)) {
-        let Some(proxy) = self.0.get(&(from, to)) else {
-            panic!(
-                "no proxy from node {from} to node {to}: start the cluster with `Options::proxied`"
-            )
-        };
-        proxy.gates.send_modify(change);
+        if let Some(proxy) = self.0.get(&(from, to)) {
+            proxy.gates.send_modify(change);
+        }
     }
 }
 

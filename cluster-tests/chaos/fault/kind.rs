@@ -1,0 +1,193 @@
+//! Kinds of faults: what a run counts, and may be asked for by name.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Kind of a fault: what a run counts and may be asked for by name.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// SIGKILL of one node.
+    KillNode,
+    /// SIGKILL of the node that leads the measured queue.
+    KillLeader,
+    /// SIGKILL of two nodes of three.
+    KillMajority,
+    /// SIGKILL of all nodes.
+    KillAll,
+    /// SIGSTOP for less than an election takes.
+    PauseShort,
+    /// SIGSTOP for longer than an election takes.
+    PauseLong,
+    /// SIGTERM of one node after the other.
+    RollingRestart,
+    /// One node cut off.
+    IsolateNode,
+    /// The leader of the measured queue cut off.
+    IsolateLeader,
+    /// One link of three cut.
+    CutLink,
+    /// One link cut in one direction.
+    CutOneWay,
+    /// A ring of links that each carry one direction.
+    Ring,
+    /// Every link cut.
+    CutAll,
+    /// Links that go and come.
+    Flapping,
+    /// A port that refuses though its node lives.
+    Reject,
+    /// Connections between nodes reset.
+    Reset,
+    /// Delay with jitter between nodes.
+    Delay,
+    /// Packets that overtake each other.
+    Reorder,
+    /// Lost packets.
+    Loss,
+    /// Packets that arrive twice.
+    Duplicate,
+    /// A slow link.
+    Throttle,
+    /// Slow syncs of one node's disk.
+    SlowDisk,
+    /// Syncs that hang.
+    StuckDisk,
+    /// A disk whose calls fail with EIO.
+    BrokenDisk,
+    /// A disk whose writes fail with ENOSPC.
+    FullDisk,
+    /// Loss of power of one node.
+    PowerLossNode,
+    /// Loss of power of two nodes of three.
+    PowerLossMajority,
+    /// Loss of power of all nodes.
+    PowerLossAll,
+    /// A data directory that was set back, damaged or wiped.
+    WrongData,
+    /// Too little processor time.
+    StarvedProcessor,
+    /// The kernel's kill of a process that wants more memory than it may have.
+    OutOfMemory,
+    /// A wall clock that jumps by minutes or a day, on one node or on all.
+    ClockJump,
+    /// A wall clock that runs too fast or too slow, on one node or on all.
+    ClockDrift,
+    /// Clients' connections reset.
+    ClientsReset,
+}
+
+/// What a fault occupies: of each of these at most one fault at a time, or the end of the first would
+/// undo the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// The nodes' processes. Disks count too: a node that ends by itself is started again.
+    Nodes,
+    /// The links between nodes.
+    Links,
+    /// The nodes' wall clocks.
+    Clocks,
+    /// The clients' connections.
+    Clients,
+}
+
+impl Kind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [Self; 34] = [
+        Self::KillNode,
+        Self::KillLeader,
+        Self::KillMajority,
+        Self::KillAll,
+        Self::PauseShort,
+        Self::PauseLong,
+        Self::RollingRestart,
+        Self::IsolateNode,
+        Self::IsolateLeader,
+        Self::CutLink,
+        Self::CutOneWay,
+        Self::Ring,
+        Self::CutAll,
+        Self::Flapping,
+        Self::Reject,
+        Self::Reset,
+        Self::Delay,
+        Self::Reorder,
+        Self::Loss,
+        Self::Duplicate,
+        Self::Throttle,
+        Self::SlowDisk,
+        Self::StuckDisk,
+        Self::BrokenDisk,
+        Self::FullDisk,
+        Self::PowerLossNode,
+        Self::PowerLossMajority,
+        Self::PowerLossAll,
+        Self::WrongData,
+        Self::StarvedProcessor,
+        Self::OutOfMemory,
+        Self::ClockJump,
+        Self::ClockDrift,
+        Self::ClientsReset,
+    ];
+
+    /// What a fault of this kind occupies.
+    #[must_use]
+    pub fn resource(self) -> Resource {
+        match self {
+            Self::KillNode
+            | Self::KillLeader
+            | Self::KillMajority
+            | Self::KillAll
+            | Self::PauseShort
+            | Self::PauseLong
+            | Self::RollingRestart
+            | Self::SlowDisk
+            | Self::StuckDisk
+            | Self::BrokenDisk
+            | Self::FullDisk
+            | Self::PowerLossNode
+            | Self::PowerLossMajority
+            | Self::PowerLossAll
+            | Self::WrongData
+            | Self::StarvedProcessor
+            | Self::OutOfMemory => Resource::Nodes,
+            Self::IsolateNode
+            | Self::IsolateLeader
+            | Self::CutLink
+            | Self::CutOneWay
+            | Self::Ring
+            | Self::CutAll
+            | Self::Flapping
+            | Self::Reject
+            | Self::Reset
+            | Self::Delay
+            | Self::Reorder
+            | Self::Loss
+            | Self::Duplicate
+            | Self::Throttle => Resource::Links,
+            Self::ClockJump | Self::ClockDrift => Resource::Clocks,
+            Self::ClientsReset => Resource::Clients,
+        }
+    }
+
+    /// Whether a majority of nodes that reach each other is left, so that confirms go on.
+    #[must_use]
+    pub fn leaves_majority(self) -> bool {
+        !matches!(
+            self,
+            Self::KillMajority
+                | Self::KillAll
+                | Self::CutAll
+                | Self::PowerLossMajority
+                | Self::PowerLossAll
+        )
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}

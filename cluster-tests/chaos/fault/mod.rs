@@ -1,0 +1,245 @@
+//! The faults: what can be done to a cluster.
+
+mod kind;
+
+pub use kind::{Kind, Resource};
+
+use serde::{Deserialize, Serialize};
+
+/// One fault. It begins, lasts for the time that its [`super::schedule::Event`] gives, and is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// Of nodes' processes.
+    Process(ProcessFault),
+    /// Of links between nodes.
+    Link(LinkFault),
+    /// Of nodes' disks.
+    Disk(DiskFault),
+    /// Of nodes' wall clocks.
+    Clock(ClockFault),
+    /// Clients' connections to all nodes are reset, with deliveries unsettled and publishes unconfirmed.
+    ClientsReset,
+}
+
+/// A fault of nodes' processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessFault {
+    /// SIGKILL; the node is started again at the end.
+    Kill {
+        /// Whom it hits.
+        victims: Victims,
+    },
+    /// SIGSTOP, and SIGCONT at the end.
+    Pause {
+        /// Whom it hits.
+        victims: Victims,
+    },
+    /// SIGTERM to one node after the other; each is started again before the next is stopped.
+    RollingRestart,
+    /// A node gets little processor time.
+    StarvedProcessor {
+        /// The node that gets little.
+        victim: Victim,
+        /// So many of a hundred parts of one processor.
+        percent: u32,
+    },
+    /// A node may use no more memory, until the kernel kills it. It is started again at the end.
+    OutOfMemory {
+        /// The node that is killed.
+        victim: Victim,
+    },
+}
+
+/// A fault of links between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkFault {
+    /// Nothing comes through.
+    Partition {
+        /// The links that are cut.
+        cut: Cut,
+    },
+    /// The links of [`LinkFault::Partition`], cut and healed again and again.
+    Flapping {
+        /// The links that are cut and healed.
+        cut: Cut,
+        /// How long each state lasts, in milliseconds.
+        period_ms: u64,
+    },
+    /// One node's port refuses the others and resets their connections; the node lives.
+    Reject {
+        /// The node whose port refuses.
+        victim: Victim,
+    },
+    /// All connections between nodes are reset once.
+    Reset,
+    /// Bytes between nodes arrive late, in order.
+    Delay {
+        /// By at least this, in milliseconds.
+        delay_ms: u64,
+        /// By up to this more, in milliseconds.
+        jitter_ms: u64,
+    },
+    /// Packets between nodes arrive late, and overtake each other.
+    Reorder {
+        /// By up to this, in milliseconds.
+        jitter_ms: u64,
+    },
+    /// Packets between nodes are lost.
+    Loss {
+        /// So many of a hundred.
+        percent: u8,
+    },
+    /// Packets between nodes arrive twice.
+    Duplicate {
+        /// So many of a hundred.
+        percent: u8,
+    },
+    /// What one node sends and receives passes at a low rate.
+    Throttle {
+        /// The node whose links are slow.
+        victim: Victim,
+        /// Bytes a second in each direction of each link.
+        bytes_per_s: u64,
+    },
+}
+
+/// A fault of nodes' disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskFault {
+    /// Each sync of a node's disk takes longer.
+    Slow {
+        /// The node whose disk is slow.
+        victim: Victim,
+        /// By this, in milliseconds.
+        sync_ms: u32,
+    },
+    /// Syncs of a node's disk do not return.
+    Stuck {
+        /// The node whose disk hangs.
+        victim: Victim,
+    },
+    /// Calls to a node's disk fail with EIO. The node ends itself and is started again at the end.
+    Broken {
+        /// The node whose disk fails.
+        victim: Victim,
+        /// The calls that fail.
+        call: DiskCall,
+    },
+    /// Writes to a node's disk fail with ENOSPC. The node ends itself and is started again at the end.
+    Full {
+        /// The node whose disk is full.
+        victim: Victim,
+    },
+    /// The power of nodes' disks is cut: the processes are killed, and what they had not synced is lost.
+    /// They are started again at the end.
+    PowerLoss {
+        /// Whom it hits.
+        victims: Victims,
+    },
+    /// A node is killed, and its data directory is not what it was when the node is started again. The
+    /// node must refuse it; it gets its directory back at the end.
+    WrongData {
+        /// The node whose directory it is.
+        victim: Victim,
+        /// What is wrong with it.
+        wrong: WrongData,
+    },
+}
+
+/// A fault of nodes' wall clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockFault {
+    /// They jump, and jump back at the end.
+    Jump {
+        /// Whose clocks.
+        victims: Victims,
+        /// How far ahead, in seconds; back, if it is negative.
+        seconds: i32,
+    },
+    /// They run too fast or too slow, and jump back at the end.
+    Drift {
+        /// Whose clocks.
+        victims: Victims,
+        /// How much too fast; too slow, if it is negative.
+        percent: i32,
+    },
+}
+
+/// Selects one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    /// By its id.
+    Node(u64),
+    /// The node that leads the measured queue when the fault begins.
+    Leader,
+    /// The node with the lowest id that does not lead the measured queue.
+    Follower,
+}
+
+/// One node or several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victims {
+    /// One node.
+    One(Victim),
+    /// The leader of the measured queue and one more: no majority is left.
+    Majority,
+    /// All nodes of the cluster.
+    All,
+}
+
+/// Which links between nodes are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// A node from all others.
+    Isolated(Victim),
+    /// One link, both ways; the third node reaches both of its ends.
+    Link {
+        /// The node at one end.
+        from: Victim,
+        /// How many places further, in the circle of ids, the other end is; from 1.
+        further: u64,
+    },
+    /// One link, one way.
+    OneWay {
+        /// The sender whose bytes are held back.
+        from: Victim,
+        /// How many places further, in the circle of ids, the receiver is; from 1.
+        further: u64,
+    },
+    /// Each node hears from the one before it in the circle of ids, and from no other.
+    Ring,
+    /// Every link between nodes is cut.
+    All,
+}
+
+/// What is wrong with a data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WrongData {
+    /// It is a copy that was made before the node ran last.
+    OldCopy,
+    /// A bit of the list of RocksDB's files is wrong.
+    FlippedBit,
+    /// The list of RocksDB's files ends too early.
+    Truncated,
+    /// It is empty.
+    Wiped,
+}
+
+/// A call to the operating system that concerns a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskCall {
+    /// `fsync` and `fdatasync`.
+    Sync,
+    /// `write` and `pwrite`.
+    Write,
+}

@@ -1,0 +1,141 @@
+//! Faults of the nodes' processes, and of the clients' connections.
+
+use super::{CHECK_INTERVAL, Effect, Injector};
+use crate::chaos::fault::{ProcessFault, Victim};
+use crate::harness::Node;
+use crate::harness::cgroup::{Group, Limit};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// What a process may still allocate before the kernel kills it.
+const MEMORY_BYTES: u64 = 4 << 20;
+
+impl Injector<'_> {
+    /// Carries out a fault of processes.
+    pub(super) async fn inject_into_processes(
+        &self,
+        fault: ProcessFault,
+        lasts: Duration,
+    ) -> (BTreeSet<u64>, Effect) {
+        match fault {
+            ProcessFault::Kill { victims } => self.kill(self.all(victims).await, lasts).await,
+            ProcessFault::Pause { victims } => self.pause(self.all(victims).await, lasts).await,
+            ProcessFault::RollingRestart => self.restart_all().await,
+            ProcessFault::StarvedProcessor { victim, percent } => {
+                self.starve(victim, percent, lasts).await
+            }
+            ProcessFault::OutOfMemory { victim } => self.out_of_memory(victim, lasts).await,
+        }
+    }
+
+    async fn kill(&self, ids: BTreeSet<u64>, lasts: Duration) -> (BTreeSet<u64>, Effect) {
+        let nodes: Vec<&Node> = ids.iter().map(|id| self.cluster.node(*id)).collect();
+        // A node that a fault before this one has ended is started at that fault's end.
+        let hit: Vec<u64> = nodes.iter().filter(|node| node.runs()).map(|node| node.id()).collect();
+        nodes.iter().filter(|node| hit.contains(&node.id())).for_each(|node| node.kill9());
+        let runs: Vec<u64> =
+            nodes.iter().filter(|node| node.runs()).map(|node| node.id()).collect();
+        sleep(lasts).await;
+        self.start_ended().await;
+        let effect = if hit.len() == ids.len() && runs.is_empty() {
+            Effect::Seen(format!("the kernel reported the end of {hit:?}"))
+        } else {
+            Effect::Missed(format!("{hit:?} ran before it, {runs:?} after it"))
+        };
+        (ids, effect)
+    }
+
+    async fn pause(&self, ids: BTreeSet<u64>, lasts: Duration) -> (BTreeSet<u64>, Effect) {
+        let nodes: Vec<&Node> = ids.iter().map(|id| self.cluster.node(*id)).collect();
+        nodes.iter().for_each(|node| node.pause());
+        let stopped = |node: &&Node| {
+            std::fs::read_to_string(format!("/proc/{}/stat", node.pid()))
+                .is_ok_and(|stat| stat.contains(") T "))
+        };
+        let begun = Instant::now();
+        while !nodes.iter().all(stopped) && begun.elapsed() < lasts {
+            sleep(CHECK_INTERVAL).await;
+        }
+        let all_stopped = nodes.iter().all(stopped);
+        sleep(lasts.saturating_sub(begun.elapsed())).await;
+        nodes.iter().for_each(|node| node.resume());
+        let effect = if all_stopped {
+            Effect::Seen("/proc said that the processes were stopped".to_owned())
+        } else {
+            Effect::Missed("a process was not stopped in time".to_owned())
+        };
+        (ids, effect)
+    }
+
+    async fn restart_all(&self) -> (BTreeSet<u64>, Effect) {
+        let mut said = Vec::new();
+        let mut clean = true;
+        for node in self.cluster.nodes() {
+            let (status, took) = node.sigterm().await;
+            clean &= status.success();
+            said.push(format!("node {}: {status} after {} ms", node.id(), took.as_millis()));
+            node.restart().await;
+        }
+        let said = said.join("; ");
+        (self.ids(), if clean { Effect::Seen(said) } else { Effect::Missed(said) })
+    }
+
+    /// Gives a node little processor time.
+    async fn starve(
+        &self,
+        victim: Victim,
+        percent: u32,
+        lasts: Duration,
+    ) -> (BTreeSet<u64>, Effect) {
+        let id = self.one(victim).await;
+        let effect = match Group::join(self.cluster.node(id).pid(), Limit::Processor { percent }) {
+            Err(reason) => Effect::Skipped(reason),
+            Ok(group) => {
+                sleep(lasts).await;
+                let said = format!("the kernel made it wait {} times", group.hits());
+                if group.hits() > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
+            }
+        };
+        (BTreeSet::from([id]), effect)
+    }
+
+    /// Lets the kernel kill a node that wants more memory.
+    async fn out_of_memory(&self, victim: Victim, lasts: Duration) -> (BTreeSet<u64>, Effect) {
+        let id = self.one(victim).await;
+        let node = self.cluster.node(id);
+        let effect = match Group::join(node.pid(), Limit::Memory { bytes: MEMORY_BYTES }) {
+            Err(reason) => Effect::Skipped(reason),
+            Ok(group) => {
+                sleep(lasts).await;
+                let said = format!("the kernel killed {}; it runs: {}", group.hits(), node.runs());
+                let is_seen = group.hits() > 0 && !node.runs();
+                if is_seen { Effect::Seen(said) } else { Effect::Missed(said) }
+            }
+        };
+        self.start_ended().await;
+        (BTreeSet::from([id]), effect)
+    }
+}
+
+/// Resets all connections at the nodes' AMQP ports, by the kernel.
+pub(super) fn reset_clients(nodes: &[Node]) -> Effect {
+    let mut count = 0;
+    for node in nodes {
+        let [port, ..] = node.ports();
+        let mut kill = node.command("ss");
+        kill.args(["-K", "-H", "-t", "-n", "sport", "=", &format!(":{port}")]);
+        match kill.output() {
+            Ok(output) if output.status.success() => {
+                count += String::from_utf8_lossy(&output.stdout).lines().count();
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Effect::Skipped(format!("ss -K: {}", said.trim()));
+            }
+            Err(error) => return Effect::Skipped(format!("ss: {error}")),
+        }
+    }
+    let said = format!("the kernel closed {count} sockets");
+    if count > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
+}
