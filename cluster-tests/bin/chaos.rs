@@ -6,6 +6,7 @@ use quorate_cluster_tests::chaos::{
     gaps, report, run,
     schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
+use quorate_cluster_tests::harness::{cgroup, disk, links};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +15,10 @@ use std::time::Duration;
 /// were promised is lost, doubled, or out of order. Exit status: 0 if nothing was found, 1 otherwise.
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Seed of the schedule. By default the current time gives one.
     #[arg(long)]
     seed: Option<u64>,
@@ -39,6 +43,13 @@ struct Arguments {
     /// for temporary files.
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Takes away what runs have left that were killed: network namespaces, bridges, mounted disks and
+    /// control groups.
+    Clean,
 }
 
 #[derive(Clone, Debug)]
@@ -90,9 +101,28 @@ fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
     Ok((schedule, folder))
 }
 
+fn clean() -> ExitCode {
+    let (networks, error) = match links::clean() {
+        Ok(networks) => (networks, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let cleaned = networks.into_iter().chain(disk::clean()).chain(cgroup::clean());
+    cleaned.for_each(|what| println!("{what} is gone"));
+    match error {
+        None => ExitCode::SUCCESS,
+        Some(error) => {
+            eprintln!("chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Clean) = arguments.command {
+        return clean();
+    }
     let against: Vec<String> = arguments.against.iter().map(|at| uri(at)).collect();
     let (schedule, folder) = match prepare(&arguments) {
         Ok(prepared) => prepared,

@@ -150,61 +150,72 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             Fault::Process(ProcessFault::Pause { victims: Victims::One(Victim::Leader) })
         }
         Kind::RollingRestart => Fault::Process(ProcessFault::RollingRestart),
+        Kind::StarvedProcessor => {
+            let percent = chance.u32(3..=20);
+            Fault::Process(ProcessFault::StarvedProcessor { victim: any, percent })
+        }
+        Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
         Kind::IsolateNode => cut(Cut::Isolated(any)),
         Kind::IsolateLeader => cut(Cut::Isolated(Victim::Leader)),
         Kind::CutLink => cut(Cut::Link { from: any, further }),
         Kind::CutOneWay => cut(Cut::OneWay { from: any, further }),
         Kind::Ring => cut(Cut::Ring),
         Kind::CutAll => cut(Cut::All),
-        Kind::Flapping => {
-            let cut =
-                if chance.bool() { Cut::Isolated(any) } else { Cut::Link { from: any, further } };
-            Fault::Link(LinkFault::Flapping { cut, period_ms: chance.u64(200..=2_000) })
-        }
+        Kind::Flapping => Fault::Link(flapping(chance, any, further)),
         Kind::Reject => Fault::Link(LinkFault::Reject { victim: any }),
         Kind::Reset => Fault::Link(LinkFault::Reset),
-        Kind::Delay => Fault::Link(LinkFault::Delay {
-            delay_ms: chance.u64(5..=100),
-            jitter_ms: chance.u64(0..=100),
-        }),
+        Kind::Delay => Fault::Link(delay(chance)),
         Kind::Reorder => Fault::Link(LinkFault::Reorder { jitter_ms: chance.u64(5..=100) }),
         Kind::Loss => Fault::Link(LinkFault::Loss { percent: chance.u8(1..=30) }),
         Kind::Duplicate => Fault::Link(LinkFault::Duplicate { percent: chance.u8(1..=30) }),
-        Kind::Throttle => Fault::Link(LinkFault::Throttle {
-            victim: any,
-            bytes_per_s: chance.u64(100_000..=1_000_000),
-        }),
+        Kind::Throttle => Fault::Link(throttle(chance, any)),
         Kind::SlowDisk => {
             Fault::Disk(DiskFault::Slow { victim: any, sync_ms: chance.u32(20..=200) })
         }
         Kind::StuckDisk => Fault::Disk(DiskFault::Stuck { victim: any }),
-        Kind::BrokenDisk => {
-            let call = if chance.bool() { DiskCall::Sync } else { DiskCall::Write };
-            Fault::Disk(DiskFault::Broken { victim: any, call })
-        }
+        Kind::BrokenDisk => Fault::Disk(broken(chance, any)),
         Kind::FullDisk => Fault::Disk(DiskFault::Full { victim: any }),
         Kind::PowerLossNode => power(Victims::One(any)),
         Kind::PowerLossMajority => power(Victims::Majority),
         Kind::PowerLossAll => power(Victims::All),
-        Kind::WrongData => {
-            let wrong = *chance.choice(&WRONG_DATA).unwrap_or(&WrongData::Wiped);
-            Fault::Disk(DiskFault::WrongData { victim: any, wrong })
-        }
-        Kind::StarvedProcessor => Fault::Process(ProcessFault::StarvedProcessor {
-            victim: any,
-            percent: chance.u32(3..=20),
-        }),
-        Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
-        Kind::ClockJump => {
-            let seconds = *chance.choice(&JUMPS_S).unwrap_or(&0);
-            Fault::Clock(ClockFault::Jump { victims: one_or_all(chance, any), seconds })
-        }
-        Kind::ClockDrift => {
-            let percent = if chance.bool() { 50 } else { -50 };
-            Fault::Clock(ClockFault::Drift { victims: one_or_all(chance, any), percent })
-        }
+        Kind::WrongData => Fault::Disk(wrong_data(chance, any)),
+        Kind::ClockJump => Fault::Clock(jump(chance, any)),
+        Kind::ClockDrift => Fault::Clock(drift(chance, any)),
         Kind::ClientsReset => Fault::ClientsReset,
     }
+}
+
+fn flapping(chance: &mut Rng, from: Victim, further: u64) -> LinkFault {
+    let cut = if chance.bool() { Cut::Isolated(from) } else { Cut::Link { from, further } };
+    LinkFault::Flapping { cut, period_ms: chance.u64(200..=2_000) }
+}
+
+fn delay(chance: &mut Rng) -> LinkFault {
+    LinkFault::Delay { delay_ms: chance.u64(5..=100), jitter_ms: chance.u64(0..=100) }
+}
+
+fn throttle(chance: &mut Rng, victim: Victim) -> LinkFault {
+    LinkFault::Throttle { victim, bytes_per_s: chance.u64(100_000..=1_000_000) }
+}
+
+fn broken(chance: &mut Rng, victim: Victim) -> DiskFault {
+    let call = if chance.bool() { DiskCall::Sync } else { DiskCall::Write };
+    DiskFault::Broken { victim, call }
+}
+
+fn wrong_data(chance: &mut Rng, victim: Victim) -> DiskFault {
+    let wrong = *chance.choice(&WRONG_DATA).unwrap_or(&WrongData::Wiped);
+    DiskFault::WrongData { victim, wrong }
+}
+
+fn jump(chance: &mut Rng, one: Victim) -> ClockFault {
+    let seconds = *chance.choice(&JUMPS_S).unwrap_or(&0);
+    ClockFault::Jump { victims: one_or_all(chance, one), seconds }
+}
+
+fn drift(chance: &mut Rng, one: Victim) -> ClockFault {
+    let percent = if chance.bool() { 50 } else { -50 };
+    ClockFault::Drift { victims: one_or_all(chance, one), percent }
 }
 
 #[cfg(test)]

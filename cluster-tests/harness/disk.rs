@@ -114,6 +114,35 @@ fn compile(text: &str, to: &Path, flags: &[&str]) {
     assert!(status.expect("a C compiler").success(), "cc failed");
 }
 
+/// How names of folders of file systems begin; the id of our process follows.
+const PREFIX: &str = "quorate-disk-";
+
+/// Takes away the file systems that runs have left that were killed; names them.
+#[must_use]
+pub fn clean() -> Vec<String> {
+    let mut cleaned = Vec::new();
+    for folder in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            unmount(&folder.path().join(ROOT));
+            // What is still mounted stays, and is tried again next time.
+            if fs::remove_dir_all(folder.path()).is_ok() {
+                cleaned.push(format!("disk {}", folder.path().display()));
+            }
+        }
+    }
+    cleaned
+}
+
+fn unmount(root: &Path) {
+    // Not mounted if it could not be made. Its loop device goes with the mount.
+    let _ = run(Command::new("umount").arg("--lazy").arg(root));
+}
+
+/// Where a file system is mounted in its folder.
+const ROOT: &str = "root";
+
 /// A file system in a file, whose power can be cut.
 #[derive(Debug)]
 pub struct LoopDisk {
@@ -126,7 +155,9 @@ impl LoopDisk {
     /// # Errors
     /// What this machine lacks for it: root, loop devices, ext4.
     pub fn make(mib: u64) -> Result<Self, String> {
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
+        let folder = folder.map_err(|error| error.to_string())?;
         compile(POWER, &folder.path().join("power"), &[]);
         let disk = Self { folder };
         let image = File::create(disk.image()).and_then(|image| image.set_len(mib << 20));
@@ -144,7 +175,7 @@ impl LoopDisk {
     /// Where it is mounted.
     #[must_use]
     pub fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.folder.path().join(ROOT)
     }
 
     /// Makes it the disk of a node that has not been started.
@@ -177,8 +208,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // Not mounted if it could not be made.
-        let _ = run(Command::new("umount").arg("--lazy").arg(self.root()));
+        unmount(&self.root());
     }
 }
 

@@ -47,6 +47,7 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::FalselyRedelivered(_) => "falsely redelivered",
             Violation::Reordered(_) => "reordered",
             Violation::Together(_) => "together",
+            Violation::Served(_) => "served",
             Violation::Stuck(_) => "stuck",
         })
         .collect()

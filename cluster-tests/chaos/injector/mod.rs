@@ -11,7 +11,7 @@ use crate::harness::{Cluster, Node, ctl};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 /// How long a question about the leader of a queue may take.
 const QUESTION: Duration = Duration::from_secs(2);

@@ -6,6 +6,7 @@ mod network;
 mod proxies;
 
 pub(super) use network::Network;
+pub use network::clean;
 use proxies::Proxies;
 
 use std::time::Duration;

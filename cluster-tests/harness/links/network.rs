@@ -40,7 +40,7 @@ impl Network {
     /// What this machine lacks for it.
     pub fn make(nodes: &[u64]) -> Result<Self, String> {
         let (subnet, lock) = take()?;
-        clean(subnet);
+        remove(subnet);
         let network = Self {
             subnet,
             nodes: nodes.to_vec(),
@@ -211,26 +211,26 @@ impl Drop for Network {
     fn drop(&mut self) {
         // Packets that are held go on before their namespace is gone.
         self.late.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        clean(self.subnet);
+        remove(self.subnet);
     }
 }
 
-/// Takes away what runs have left that were killed; names it.
+/// Takes away the namespaces and bridges that runs have left that were killed; names them.
 ///
 /// # Errors
 /// The folder of locks cannot be used.
-pub(crate) fn clean_left() -> Result<Vec<String>, String> {
+pub fn clean() -> Result<Vec<String>, String> {
     let mut cleaned = Vec::new();
     for subnet in 0..SUBNETS {
         if let Some(_lock) = lock(subnet)? {
-            cleaned.extend(clean(subnet));
+            cleaned.extend(remove(subnet));
         }
     }
     Ok(cleaned)
 }
 
 /// Takes away the namespaces and the bridge of a network.
-fn clean(subnet: u8) -> Vec<String> {
+fn remove(subnet: u8) -> Vec<String> {
     let mut cleaned = Vec::new();
     let prefix = namespace_prefix(subnet);
     let files = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
