@@ -23,6 +23,7 @@ run: deps rocksdb
 
 # Every test: of each floor, of real clusters, and with clients that nobody here wrote.
 test: build
+	@.ci/deps chaos
 	cargo test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory interop
 
@@ -53,6 +54,7 @@ fix: deps rocksdb
 
 # Faults from a seed on a cluster under load, and a verdict: make chaos ARGS="--seed 7 --duration 10m".
 chaos: deps rocksdb
+	@.ci/deps chaos
 	cargo build --release --package quorate
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo run --package quorate-cluster-tests --bin chaos -- $(ARGS)

@@ -2,18 +2,22 @@
 
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
-use crate::harness::amqp::while_connected;
+use crate::harness::amqp::{headers, while_connected};
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions,
+    BasicQosOptions,
 };
-use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// Interval between two polls of an empty queue.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a consumer does.
 #[derive(Clone, Debug)]
@@ -28,6 +32,12 @@ pub struct ConsumerOptions {
     pub returns_every: u64,
     /// Every so many deliveries one is rejected instead of acked; 0 for none.
     pub rejects_every: u64,
+    /// Whether it gives every delivery back, until the queue's delivery limit ends that.
+    pub returns_all: bool,
+    /// Whether it polls with `basic.get` instead of consuming.
+    pub polls: bool,
+    /// The queues in which each message has died and the reasons, the last first: what `x-death` must tell.
+    pub deaths: &'static [(&'static str, &'static str)],
     /// Whether it connects again when its connection is lost. Otherwise a loss fails the test.
     pub reconnects: bool,
 }
@@ -42,6 +52,9 @@ impl ConsumerOptions {
             prefetch: 100,
             returns_every: 0,
             rejects_every: 0,
+            returns_all: false,
+            polls: false,
+            deaths: &[],
             reconnects: false,
         }
     }
@@ -122,16 +135,15 @@ async fn consume(
     at("attaches");
     // Attached before consume-ok: deliveries may be under way when the connection is lost there.
     let number = history.attached(queue, options.prefetch);
-    let consumer = channel.basic_consume(
-        queue.into(),
-        "".into(),
-        BasicConsumeOptions::default(),
-        FieldTable::default(),
-    );
     let session = Session { history, options, channel: &channel, number, stage };
-    let ended = match consumer.await {
-        Ok(consumer) => session.follow(consumer, stopped).await,
-        Err(error) => Err(error),
+    let ended = if options.polls {
+        session.poll(stopped).await
+    } else {
+        let (tag, with) = ("".into(), BasicConsumeOptions::default());
+        match channel.basic_consume(queue.into(), tag, with, FieldTable::default()).await {
+            Ok(consumer) => session.follow(consumer, stopped).await,
+            Err(error) => Err(error),
+        }
     };
     at("closes its connection");
     match ended {
@@ -153,6 +165,22 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Gets one message after the other.
+    async fn poll(&self, stopped: watch::Receiver<bool>) -> lapin::Result<()> {
+        let mut taken = 0;
+        while !*stopped.borrow() {
+            let queue = self.options.queue.as_str().into();
+            match self.channel.basic_get(queue, BasicGetOptions::default()).await? {
+                Some(message) => {
+                    taken += 1;
+                    self.take(&message.delivery, taken).await?;
+                }
+                None => tokio::time::sleep(POLL_INTERVAL).await,
+            }
+        }
+        self.channel.close(200, "done".into()).await
+    }
+
     async fn follow(
         &self,
         mut consumer: lapin::Consumer,
@@ -188,10 +216,13 @@ impl Session<'_> {
 
     async fn take(&self, delivery: &Delivery, taken: u64) -> lapin::Result<()> {
         let place = self.history.delivered(self.number, &delivery.data, delivery.redelivered);
+        self.check_deaths(delivery);
         let one_of = |every: u64| every > 0 && taken.is_multiple_of(every);
         let fate = if one_of(self.options.rejects_every) {
             Fate::Rejected
-        } else if one_of(self.options.returns_every) && !delivery.redelivered {
+        } else if self.options.returns_all
+            || one_of(self.options.returns_every) && !delivery.redelivered
+        {
             Fate::Returned
         } else {
             Fate::Settled
@@ -209,4 +240,38 @@ impl Session<'_> {
         };
         while_connected(self.channel, settle).await.map(drop)
     }
+
+    /// `x-death` tells the deaths that the queues' rules say, each once (DLX-29).
+    fn check_deaths(&self, delivery: &Delivery) {
+        let told = deaths(&delivery.properties);
+        let expected: Vec<(String, String, i64)> = self
+            .options
+            .deaths
+            .iter()
+            .map(|(queue, reason)| ((*queue).to_owned(), (*reason).to_owned(), 1))
+            .collect();
+        if told != expected {
+            let queue = &self.options.queue;
+            self.history.damaged(format!("from '{queue}': x-death {told:?}, not {expected:?}"));
+        }
+    }
+}
+
+/// Queue, reason and count of each entry of `x-death`, in its order.
+fn deaths(properties: &BasicProperties) -> Vec<(String, String, i64)> {
+    let headers = headers(properties);
+    let Some(AMQPValue::FieldArray(entries)) = headers.get("x-death") else { return Vec::new() };
+    let entry = |entry: &AMQPValue| {
+        let AMQPValue::FieldTable(fields) = entry else { return (String::new(), String::new(), 0) };
+        let text = |name: &str| match fields.inner().get(name) {
+            Some(AMQPValue::LongString(text)) => text.to_string(),
+            other => format!("{other:?}"),
+        };
+        let count = match fields.inner().get("count") {
+            Some(AMQPValue::LongLongInt(count)) => *count,
+            _ => 0,
+        };
+        (text("queue"), text("reason"), count)
+    };
+    entries.as_slice().iter().map(entry).collect()
 }

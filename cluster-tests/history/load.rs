@@ -1,6 +1,6 @@
 //! Publishers and consumers, from the first message to the verdict.
 
-use super::{Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
+use super::{Churn, Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
 use crate::harness::amqp::{ready, try_connect};
 use crate::harness::wait::{eventually, hold};
 use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
@@ -19,6 +19,7 @@ pub struct Load {
     history: Arc<History>,
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
+    churns: Vec<Churn>,
 }
 
 /// What came of it, once the verdict was good.
@@ -40,6 +41,7 @@ impl Load {
             history: Arc::default(),
             publishers: Vec::new(),
             consumers: Vec::new(),
+            churns: Vec::new(),
         }
     }
 
@@ -61,6 +63,13 @@ impl Load {
     pub fn consume(mut self, options: ConsumerOptions) -> Self {
         self.queues.insert(options.queue.clone());
         self.consumers.push(Consumer::start(Arc::clone(&self.history), options));
+        self
+    }
+
+    /// Adds a client that declares and deletes queues.
+    #[must_use]
+    pub fn churn(mut self, uris: Vec<String>) -> Self {
+        self.churns.push(Churn::start(Arc::clone(&self.history), uris));
         self
     }
 
@@ -147,6 +156,9 @@ impl Load {
     async fn deliver_all(&mut self) {
         for publisher in std::mem::take(&mut self.publishers) {
             publisher.finish(LIFECYCLE_BOUND).await;
+        }
+        for churn in std::mem::take(&mut self.churns) {
+            churn.finish(LIFECYCLE_BOUND).await;
         }
         let history = Arc::clone(&self.history);
         eventually("all confirmed messages are delivered", Duration::from_secs(120), || {

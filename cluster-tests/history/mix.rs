@@ -3,13 +3,25 @@
 
 use super::{ConsumerOptions, Load, PublisherOptions, Traits};
 use crate::harness::Cluster;
-use crate::harness::amqp::{declare_with, int, open, text};
+use crate::harness::amqp::{arguments, bind, declare_with, int, open, text};
 use crate::harness::spread::{declare_in_groups, queue_groups};
-use lapin::options::QueuePurgeOptions;
+use lapin::ExchangeKind;
+use lapin::options::{ExchangeDeclareOptions, QueuePurgeOptions};
 use lapin::types::AMQPValue;
+use std::time::Duration;
 
 /// Where dead letters go.
-const DEAD: &[&str] = &["mix-rejected", "mix-expired", "mix-dropped"];
+const DEAD: [&str; 5] =
+    ["mix-rejected", "mix-expired", "mix-dropped", "mix-limited", "mix-chain-end"];
+
+/// The exchange that delays messages.
+const DELAYS: &str = "mix-delays";
+
+/// Time to live in each queue of the chain, and in the queue whose messages die of age, in milliseconds.
+const LIVES_MS: u32 = 50;
+
+/// How often the queue with a limit delivers a message again.
+const DELIVERY_LIMIT: u32 = 3;
 
 /// Number of plain queues at a broker whose groups are not known.
 const PLAIN: usize = 6;
@@ -19,6 +31,8 @@ const PLAIN: usize = 6;
 pub struct Mix {
     /// One in each group, with nothing particular about it.
     plain: Vec<String>,
+    /// Whether the broker has delayed exchanges: the peer wants a plugin for them.
+    has_delays: bool,
 }
 
 /// Where the clients of a mix connect.
@@ -38,8 +52,10 @@ impl Mix {
     pub async fn declare(cluster: &Cluster) -> Self {
         let groups = queue_groups(cluster).await;
         let plain = declare_in_groups(cluster, "mix-plain", groups).await;
-        declare_particular(&cluster.amqp_uri(1), &[]).await;
-        Self { plain }
+        let uri = cluster.amqp_uri(1);
+        declare_particular(&uri, &[]).await;
+        declare_delays(&uri).await.unwrap_or_else(|error| panic!("declare '{DELAYS}': {error}"));
+        Self { plain, has_delays: true }
     }
 
     /// Declares them at a broker of which only the address of a node is known, and purges them.
@@ -49,7 +65,11 @@ impl Mix {
     pub async fn declare_at(uri: &str) -> Self {
         let plain: Vec<String> = (1..=PLAIN).map(|number| format!("mix-plain-{number}")).collect();
         declare_particular(uri, &plain).await;
-        Self { plain }
+        let delays = declare_delays(uri).await;
+        if let Err(error) = &delays {
+            eprintln!("no delayed messages here: {error}");
+        }
+        Self { plain, has_delays: delays.is_ok() }
     }
 
     /// Adds a light load on all of them.
@@ -62,54 +82,97 @@ impl Mix {
             let all = homes.uris.iter().cycle().skip(place);
             all.take(homes.uris.len()).cloned().collect::<Vec<_>>()
         };
-        let particular =
-            ["mix-letters", "mix-ages", "mix-short", "mix-refuses", "mix-classic", "mix-single"];
-        let particular: Vec<String> = particular.map(str::to_owned).into();
-        let levels = vec!["mix-levels".to_owned()];
         let mut load = load;
-        for (queues, per_second, priorities, transactions_of) in [
-            (self.plain.clone(), 120, 0, 0),
-            (self.plain.clone(), 120, 0, 0),
-            (particular, 240, 0, 0),
-            (levels, 40, 3, 0),
-            // A transaction takes in several groups.
-            (self.plain.clone(), 40, 0, 8),
-        ] {
-            load = load.publish(PublisherOptions {
-                uris: uris(),
-                queues,
-                priorities,
-                per_second,
-                transactions_of,
-                reconnects: homes.reconnects,
-                ..PublisherOptions::new(String::new(), "")
-            });
+        for publisher in self.publishers() {
+            let (uris, reconnects) = (uris(), homes.reconnects);
+            load = load.publish(PublisherOptions { uris, reconnects, ..publisher });
         }
-        let plain = self.plain.iter().map(|queue| (queue.as_str(), 20, 0, 0));
-        let dead = DEAD.iter().map(|queue| (*queue, 20, 0, 0));
-        let others = [
-            // Queue, prefetch, one of so many returned, one of so many rejected.
-            ("mix-letters", 20, 5, 3),
-            ("mix-ages", 2, 10, 0),
-            ("mix-short", 2, 10, 0),
-            ("mix-refuses", 5, 0, 0),
-            ("mix-classic", 20, 10, 0),
-            ("mix-single", 20, 10, 0),
-            ("mix-single", 20, 10, 0),
-            ("mix-levels", 5, 10, 0),
-        ];
-        for (queue, prefetch, returns_every, rejects_every) in plain.chain(dead).chain(others) {
-            load = load.consume(ConsumerOptions {
-                uris: uris(),
-                prefetch,
-                returns_every,
-                rejects_every,
-                reconnects: homes.reconnects,
-                ..ConsumerOptions::new(String::new(), queue)
-            });
+        let plain = self.plain.iter().map(|queue| of(queue, 20, 0, 0));
+        for consumer in plain.chain(consumers()) {
+            let (uris, reconnects) = (uris(), homes.reconnects);
+            load = load.consume(ConsumerOptions { uris, reconnects, ..consumer });
         }
-        load
+        if homes.reconnects { load.churn(homes.uris.clone()) } else { load }
     }
+
+    fn publishers(&self) -> Vec<PublisherOptions> {
+        let to = |queues: &[String], per_second| PublisherOptions {
+            queues: queues.to_vec(),
+            per_second,
+            ..PublisherOptions::new(String::new(), "")
+        };
+        let named =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let particular = named(&[
+            "mix-letters",
+            "mix-ages",
+            "mix-short",
+            "mix-refuses",
+            "mix-classic",
+            "mix-single",
+        ]);
+        let mut publishers = vec![
+            to(&self.plain, 120),
+            to(&self.plain, 120),
+            to(&particular, 240),
+            to(&named(&["mix-chain-1", "mix-limit", "mix-polled"]), 60),
+            PublisherOptions { priorities: 3, ..to(&named(&["mix-levels"]), 40) },
+            // 1, 2, 4 and 8 MiB.
+            PublisherOptions {
+                body_bytes: 1 << 20,
+                doublings: 3,
+                window: 2,
+                ..to(&named(&["mix-large"]), 1)
+            },
+            // A transaction takes in several groups.
+            PublisherOptions { transactions_of: 8, ..to(&self.plain, 40) },
+        ];
+        if self.has_delays {
+            publishers.push(PublisherOptions {
+                exchange: DELAYS.to_owned(),
+                delay_max_ms: 2_000,
+                ..to(&named(&["mix-delayed"]), 30)
+            });
+        }
+        publishers
+    }
+}
+
+/// A consumer with this prefetch, which returns one of so many and rejects one of so many.
+fn of(queue: &str, prefetch: u16, returns_every: u64, rejects_every: u64) -> ConsumerOptions {
+    ConsumerOptions {
+        prefetch,
+        returns_every,
+        rejects_every,
+        ..ConsumerOptions::new(String::new(), queue)
+    }
+}
+
+/// The consumers of all queues but the plain ones.
+fn consumers() -> Vec<ConsumerOptions> {
+    let dead = |queue, deaths| ConsumerOptions { deaths, ..of(queue, 20, 0, 0) };
+    vec![
+        of("mix-letters", 20, 5, 3),
+        of("mix-ages", 2, 10, 0),
+        of("mix-short", 2, 10, 0),
+        of("mix-refuses", 5, 0, 0),
+        of("mix-classic", 20, 10, 0),
+        of("mix-single", 20, 10, 0),
+        of("mix-single", 20, 10, 0),
+        of("mix-levels", 5, 10, 0),
+        of("mix-large", 2, 0, 0),
+        of("mix-delayed", 20, 10, 0),
+        ConsumerOptions { polls: true, ..of("mix-polled", 1, 7, 0) },
+        ConsumerOptions { returns_all: true, ..of("mix-limit", 10, 0, 0) },
+        dead("mix-rejected", &[("mix-letters", "rejected")]),
+        dead("mix-expired", &[("mix-ages", "expired")]),
+        dead("mix-dropped", &[("mix-short", "maxlen")]),
+        dead("mix-limited", &[("mix-limit", "delivery_limit")]),
+        dead(
+            "mix-chain-end",
+            &[("mix-chain-3", "expired"), ("mix-chain-2", "expired"), ("mix-chain-1", "expired")],
+        ),
+    ]
 }
 
 /// Declares these plain queues and all others, and purges them.
@@ -117,13 +180,24 @@ async fn declare_particular(uri: &str, plain: &[String]) {
     let (connection, channel) = open(uri).await;
     let quorum = || vec![("x-queue-type", text("quorum"))];
     let plain = plain.iter().map(|queue| (queue.as_str(), quorum()));
-    let dead = DEAD.iter().map(|queue| (*queue, quorum()));
+    let dead = DEAD.into_iter().map(|queue| (queue, quorum()));
     for (queue, arguments) in plain.chain(dead).chain(particular()) {
         declare_with(&channel, queue, &arguments).await;
         let purged = channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await;
         purged.unwrap_or_else(|error| panic!("purge '{queue}': {error}"));
     }
     connection.close(200, "declared".into()).await.expect("close-ok");
+}
+
+/// The exchange that delays messages, and its binding.
+async fn declare_delays(uri: &str) -> lapin::Result<()> {
+    let (connection, channel) = open(uri).await;
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let kind = ExchangeKind::Custom("x-delayed-message".into());
+    let of = arguments(&[("x-delayed-type", text("direct"))]);
+    channel.exchange_declare(DELAYS.into(), kind, options, of).await?;
+    bind(&channel, "mix-delayed", DELAYS, "mix-delayed").await;
+    connection.close(200, "declared".into()).await
 }
 
 type Arguments = Vec<(&'static str, AMQPValue)>;
@@ -141,10 +215,25 @@ fn particular() -> Vec<(&'static str, Arguments)> {
         arguments.extend(further);
         arguments
     };
+    let lives = || ("x-message-ttl", int(LIVES_MS.into()));
     let at_least_once = || ("x-dead-letter-strategy", text("at-least-once"));
+    let chain = |next| with(to(next), vec![at_least_once(), lives()]);
     vec![
+        ("mix-chain-1", chain("mix-chain-2")),
+        ("mix-chain-2", chain("mix-chain-3")),
+        ("mix-chain-3", chain("mix-chain-end")),
+        (
+            "mix-limit",
+            with(
+                to("mix-limited"),
+                vec![at_least_once(), ("x-delivery-limit", int(DELIVERY_LIMIT.into()))],
+            ),
+        ),
+        ("mix-polled", vec![quorum()]),
+        ("mix-large", vec![quorum()]),
+        ("mix-delayed", vec![quorum()]),
         ("mix-letters", with(to("mix-rejected"), vec![at_least_once()])),
-        ("mix-ages", with(to("mix-expired"), vec![("x-message-ttl", int(50))])),
+        ("mix-ages", with(to("mix-expired"), vec![lives()])),
         ("mix-short", with(to("mix-dropped"), vec![("x-max-length", int(3))])),
         (
             "mix-refuses",
@@ -162,9 +251,14 @@ fn describe(load: &Load) {
         dies,
         ..Traits::default()
     };
+    let lives = Duration::from_millis(LIVES_MS.into());
     let history = load.history();
     history.describe("mix-letters", letters("mix-rejected", false));
-    history.describe("mix-ages", letters("mix-expired", true));
+    history.describe("mix-ages", Traits { lives, ..letters("mix-expired", true) });
     history.describe("mix-short", letters("mix-dropped", true));
     history.describe("mix-single", Traits { single_active: true, ..Traits::default() });
+    let delivery_limit = Some(DELIVERY_LIMIT);
+    history.describe("mix-limit", Traits { delivery_limit, ..letters("mix-limited", false) });
+    // The queues in between have no consumers.
+    history.describe("mix-chain-1", Traits { lives: lives * 3, ..letters("mix-chain-end", true) });
 }

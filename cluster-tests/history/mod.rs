@@ -1,6 +1,7 @@
 //! What clients saw, written down as it happened: numbered publishes and their answers, deliveries
 //! and what became of them. [`crate::invariant`] judges it.
 
+mod churn;
 mod consumer;
 mod load;
 mod message;
@@ -8,6 +9,7 @@ mod mix;
 mod publisher;
 mod transactional;
 
+pub use churn::Churn;
 pub use consumer::{Consumer, ConsumerOptions};
 pub use load::{Load, Summary};
 pub use message::Number;
@@ -40,6 +42,8 @@ pub struct Published {
     pub priority: u8,
     /// When it was handed to the connection, since the history began.
     pub at: Duration,
+    /// How long an exchange keeps it before it is routed (EXC-17).
+    pub delay: Duration,
     /// How it was answered.
     pub answer: Answer,
     /// When that answer came, since the history began.
@@ -69,6 +73,11 @@ pub struct Traits {
     pub dead_letters: Option<String>,
     /// Messages die without a consumer's doing: of age, or of the queue's length.
     pub dies: bool,
+    /// How long a message takes at least from its publish until it is a dead letter, if time is what it
+    /// dies of.
+    pub lives: Duration,
+    /// A message dies when it comes back more often than this (DLM-04).
+    pub delivery_limit: Option<u32>,
     /// Only one consumer at a time is served (SAC-01).
     pub single_active: bool,
 }
@@ -119,6 +128,10 @@ pub struct Log {
     pub queues: BTreeMap<String, Traits>,
     /// Deliveries whose body is not what was published, in words.
     pub damaged: Vec<String>,
+    /// Queues that a client has declared and another one did not find, in words.
+    pub forgotten: Vec<String>,
+    /// How often a queue was declared, used and deleted.
+    pub churned: u64,
     /// Confirmed and not yet delivered.
     awaited: u64,
     confirms: u64,
@@ -171,11 +184,12 @@ impl History {
     }
 
     /// A message is about to be published.
-    pub fn publishing(&self, number: Number, queue: &str, priority: u8) {
+    pub fn publishing(&self, number: Number, queue: &str, priority: u8, delay: Duration) {
         let published = Published {
             queue: queue.to_owned(),
             priority,
             at: self.now(),
+            delay,
             answer: Answer::Outstanding,
             answered_at: None,
             deliveries: 0,
@@ -252,6 +266,21 @@ impl History {
             settled_at,
         });
         log.delivered.len() - 1
+    }
+
+    /// What a client was given is not what was published.
+    pub fn damaged(&self, what: String) {
+        self.log().damaged.push(what);
+    }
+
+    /// A queue was declared, and another client did not find it.
+    pub fn forgotten(&self, what: String) {
+        self.log().forgotten.push(what);
+    }
+
+    /// A queue was declared, used and deleted.
+    pub fn churned(&self) {
+        self.log().churned += 1;
     }
 
     /// What the client did with a delivery.
@@ -355,7 +384,7 @@ mod tests {
         let consumer = history.attached("q", 0);
         let [first, second] = [1, 2].map(|seq| Number { producer: 1, seq });
         for number in [first, second] {
-            history.publishing(number, "q", 0);
+            history.publishing(number, "q", 0, Duration::ZERO);
         }
         history.delivered(consumer, &first.body(20), false);
         history.answered(first, Answer::Confirmed);

@@ -1,7 +1,7 @@
 //! A client that publishes numbered messages with confirms, and writes down every answer.
 
 use super::{Answer, History, Number, transactional};
-use crate::harness::amqp::persistent;
+use crate::harness::amqp::{arguments, int, persistent};
 use crate::harness::wait::in_time;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{Future, FutureExt};
@@ -22,12 +22,19 @@ pub(super) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 pub struct PublisherOptions {
     /// Where it connects; the next one after each loss.
     pub uris: Vec<String>,
-    /// Queues, reached through the default exchange, each in turn.
+    /// Queues, reached by their names as routing keys, each in turn.
     pub queues: Vec<String>,
+    /// The exchange; empty for the default exchange.
+    pub exchange: String,
+    /// Messages are delayed by up to this, in milliseconds, if the exchange is a delayed one (EXC-17); 0
+    /// for none.
+    pub delay_max_ms: u32,
     /// Messages get priorities from 0 up to this one, in turn; 0 for none.
     pub priorities: u8,
-    /// Size of a message body.
+    /// Size of a message body, in bytes.
     pub body_bytes: usize,
+    /// Each body is twice as large as the one before it, so many times; then it begins again.
+    pub doublings: u32,
     /// Unconfirmed publishes at most.
     pub window: usize,
     /// Publishes a second at most; 0 for as fast as confirms come.
@@ -45,8 +52,11 @@ impl PublisherOptions {
         Self {
             uris: vec![uri],
             queues: vec![queue.to_owned()],
+            exchange: String::new(),
+            delay_max_ms: 0,
             priorities: 0,
             body_bytes: 1024,
+            doublings: 0,
             window: 200,
             per_second: 2_000,
             transactions_of: 0,
@@ -124,11 +134,17 @@ pub(super) async fn publish(
     let (turn, queues) = (number.seq as usize, &options.queues);
     let queue = &queues[turn % queues.len()];
     let priority = (turn / queues.len() % (usize::from(options.priorities) + 1)) as u8;
-    history.publishing(number, queue, priority);
-    let properties =
+    let delay_ms = fastrand::u32(0..=options.delay_max_ms);
+    history.publishing(number, queue, priority, Duration::from_millis(delay_ms.into()));
+    let mut properties =
         if options.priorities > 0 { persistent().with_priority(priority) } else { persistent() };
-    let (body, to) = (number.body(options.body_bytes), queue.as_str().into());
-    channel.basic_publish("".into(), to, BasicPublishOptions::default(), &body, properties).await
+    if delay_ms > 0 {
+        properties = properties.with_headers(arguments(&[("x-delay", int(delay_ms.into()))]));
+    }
+    let bytes = options.body_bytes << (turn / queues.len() % (options.doublings as usize + 1));
+    let (exchange, to) = (options.exchange.as_str().into(), queue.as_str().into());
+    let (sent, body) = (BasicPublishOptions::default(), number.body(bytes));
+    channel.basic_publish(exchange, to, sent, &body, properties).await
 }
 
 /// A connection and a channel of it that confirms.

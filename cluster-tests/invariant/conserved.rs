@@ -6,6 +6,7 @@ use crate::history::{Answer, Log};
 
 pub(super) fn check(log: &Log) -> Vec<Violation> {
     let mut found: Vec<Violation> = log.damaged.iter().cloned().map(Violation::Invented).collect();
+    found.extend(log.forgotten.iter().cloned().map(Violation::Forgotten));
     for (number, published) in &log.published {
         let story = format!("{number:?}: {published:?}");
         match published.answer {

@@ -26,10 +26,12 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> Vec<Violation> {
             (Some(false), true) => found.push(Violation::Doubled(story())),
             (Some(true) | None, false) => {
                 let dies = traits.is_some_and(|traits| traits.dies);
+                // How often it was delivered before is another check's.
+                let is_limited = traits.is_some_and(|traits| traits.delivery_limit.is_some());
                 let acked = before.is_some_and(|before| before.fate == Fate::Settled);
                 if acked && !(dies && place_before.is_some_and(|place| !heard.surely(place))) {
                     found.push(Violation::Doubled(story()));
-                } else if !dies && before.is_none_or(|before| before.fate != Fate::Rejected) {
+                } else if !dies && !is_limited && before.is_none_or(|b| b.fate != Fate::Rejected) {
                     found.push(Violation::Invented(format!("{}, a letter", story())));
                 }
             }

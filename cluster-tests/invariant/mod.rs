@@ -1,8 +1,10 @@
 //! What every history must keep, whatever died meanwhile; each rule in a file of its own.
 
 mod conserved;
+mod early;
 mod excuse;
 mod letters;
+mod limit;
 mod order;
 mod redelivery;
 mod replicas;
@@ -35,6 +37,14 @@ pub enum Violation {
     Reordered(String),
     /// A queue with a single active consumer served two.
     Together(String),
+    /// A message came before its delay was over, or as a dead letter before its time to live was.
+    TooEarly(String),
+    /// A message was delivered more often than its queue's delivery limit allows, or died before it was
+    /// delivered that often.
+    OverLimit(String),
+    /// A queue that had been declared was not there for a publish through another node, or a message of a
+    /// deleted queue came back.
+    Forgotten(String),
     /// A node served with a data directory that it had to refuse.
     Served(String),
     /// Confirms stopped for longer than any fail-over takes.
@@ -47,10 +57,14 @@ pub fn violations(log: &Log) -> Vec<Violation> {
     let mut found = conserved::check(log);
     let heard = excuse::Heard::new(log);
     found.extend(letters::check(log, &heard));
+    found.extend(early::check(log));
     found.extend(single_active::check(log));
     let (redelivered, mut claims) = redelivery::check(log, &heard);
     found.extend(redelivered);
     claims.extend(order::check(log));
+    let (over, missing) = limit::check(log);
+    found.extend(over);
+    claims.extend(missing);
     found.extend(excuse::unexcused(log, claims));
     found.sort();
     found

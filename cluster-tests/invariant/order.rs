@@ -15,7 +15,8 @@ pub(super) fn check(log: &Log) -> Vec<Claim> {
     for delivered in log.delivered.iter().filter(|delivered| !delivered.redelivered) {
         // Letters come in the order of death, which is another.
         let Some(published) = log.published.get(&delivered.number) else { continue };
-        if published.queue != delivered.queue {
+        // Delayed messages come in the order of the ends of their delays.
+        if published.queue != delivered.queue || !published.delay.is_zero() {
             continue;
         }
         let key = (delivered.consumer, delivered.number.producer, published.priority);

@@ -15,7 +15,7 @@ fn number(seq: u64) -> Number {
 }
 
 fn publish(history: &History, seq: u64, answer: Answer) {
-    history.publishing(number(seq), "q", 0);
+    history.publishing(number(seq), "q", 0, Duration::ZERO);
     match answer {
         Answer::Outstanding => {}
         Answer::Lost => history.unanswered(number(seq)),
@@ -47,6 +47,9 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::FalselyRedelivered(_) => "falsely redelivered",
             Violation::Reordered(_) => "reordered",
             Violation::Together(_) => "together",
+            Violation::TooEarly(_) => "too early",
+            Violation::OverLimit(_) => "over limit",
+            Violation::Forgotten(_) => "forgotten",
             Violation::Served(_) => "served",
             Violation::Stuck(_) => "stuck",
         })
@@ -275,7 +278,7 @@ fn messages_of_one_priority_keep_their_order() {
     let levels = |priorities: [u8; 4]| {
         let history = History::default();
         for (seq, priority) in (1..).zip(priorities) {
-            history.publishing(number(seq), "q", priority);
+            history.publishing(number(seq), "q", priority, Duration::ZERO);
             history.answered(number(seq), Answer::Confirmed);
         }
         let consumer = history.attached("q", PREFETCH);
@@ -353,4 +356,55 @@ fn two_consumers_of_a_queue_for_one_are_found() {
     };
     assert!(single(true).is_empty());
     assert_eq!(single(false), ["together"]);
+}
+
+#[test]
+fn a_message_that_comes_before_its_delay_or_its_time_to_live_is_over_is_found() {
+    let delayed = |delay| {
+        let history = History::default();
+        history.publishing(number(1), "q", 0, delay);
+        history.answered(number(1), Answer::Confirmed);
+        let consumer = history.attached("q", PREFETCH);
+        deliver(&history, consumer, 1, false, Fate::Settled);
+        kinds(&history.snapshot())
+    };
+    assert!(delayed(Duration::ZERO).is_empty());
+    assert_eq!(delayed(LONG), ["too early"]);
+    let aged = |lives| {
+        with_letters(true, &[1, 2, 3], |history, _, other| {
+            let dead_letters = Some("dead".to_owned());
+            history.describe("q", Traits { dead_letters, dies: true, lives, ..Traits::default() });
+            deliver(history, other, 4, false, Fate::Settled);
+        })
+    };
+    assert!(aged(Duration::ZERO).is_empty());
+    assert_eq!(aged(LONG), ["too early"]);
+}
+
+#[test]
+fn a_delivery_limit_is_kept_and_not_undercut() {
+    let limited = |times: usize, lost: bool| {
+        with_letters(false, &[1, 2, 3], |history, consumer, other| {
+            let (dead_letters, delivery_limit) = (Some("dead".to_owned()), Some(1));
+            history.describe("q", Traits { dead_letters, delivery_limit, ..Traits::default() });
+            for time in 0..times {
+                deliver(history, consumer, 4, time > 0, Fate::Returned);
+            }
+            if lost {
+                history.lost(consumer);
+            }
+            deliver(history, other, 4, false, Fate::Settled);
+        })
+    };
+    assert!(limited(2, false).is_empty());
+    assert_eq!(limited(3, false), ["over limit"]);
+    assert_eq!(limited(1, false), ["over limit"]);
+    // A lost consumer was given it once more.
+    assert!(limited(1, true).is_empty());
+}
+
+#[test]
+fn a_queue_that_was_not_there_is_told() {
+    let told = after(&[1, 2, 3, 4], |history, _| history.forgotten("'q'".to_owned()));
+    assert_eq!(told, ["forgotten"]);
 }

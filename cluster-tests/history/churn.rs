@@ -1,0 +1,150 @@
+//! A client that declares queues, binds them, publishes to them through another node, and deletes them, under
+//! the same names again and again: a queue that is declared is there for everybody, and what is
+//! deleted does not come back.
+
+use super::History;
+use super::publisher::RECONNECT_INTERVAL;
+use crate::harness::amqp::of_type;
+use crate::harness::wait::in_time;
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How many names there are.
+const NAMES: u32 = 200;
+/// The exchange that the queues are bound to.
+const EXCHANGE: &str = "amq.direct";
+/// Messages of each queue.
+const MESSAGES: u32 = 2;
+
+/// A running client.
+#[derive(Debug)]
+pub struct Churn {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Churn {
+    /// Starts it. It connects to two nodes at a time, and to the next two after each loss.
+    #[must_use]
+    pub fn start(history: Arc<History>, uris: Vec<String>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            let mut state = State { history: &history, number: 0, generation: 0, unsure: all() };
+            for first in (0..uris.len()).cycle() {
+                let [one, other] = [&uris[first], &uris[(first + 1) % uris.len()]];
+                if state.run(one, other, &stopped).await.is_ok() {
+                    return;
+                }
+                tokio::time::sleep(RECONNECT_INTERVAL).await;
+            }
+        });
+        Self { stop, task }
+    }
+
+    /// Deletes its last queue, and leaves.
+    ///
+    /// # Panics
+    /// When that takes longer than `within`.
+    pub async fn finish(self, within: Duration) {
+        // Nobody listens any more where the client failed; that shows next.
+        let _ = self.stop.send(true);
+        in_time("a client that declares and deletes leaves", within, self.task)
+            .await
+            .expect("the client");
+    }
+}
+
+fn all() -> BTreeSet<u32> {
+    (0..NAMES).collect()
+}
+
+struct State<'a> {
+    history: &'a History,
+    /// The name that is next.
+    number: u32,
+    /// Counts the queues that were declared.
+    generation: u32,
+    /// Names of queues that may be there, from an earlier run, or since a connection was lost.
+    unsure: BTreeSet<u32>,
+}
+
+impl State<'_> {
+    /// Until told to stop, or a connection is lost.
+    async fn run(
+        &mut self,
+        one: &str,
+        other: &str,
+        stopped: &watch::Receiver<bool>,
+    ) -> lapin::Result<()> {
+        let (_declares, declares) = open(one).await?;
+        let (_publishes, publishes) = open(other).await?;
+        while !*stopped.borrow() {
+            let name = format!("churn-{}", self.number);
+            if self.unsure.contains(&self.number) {
+                declares.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await?;
+            }
+            self.unsure.insert(self.number);
+            self.generation += 1;
+            self.live(&name, &declares, &publishes).await?;
+            self.unsure.remove(&self.number);
+            self.history.churned();
+            self.number = (self.number + 1) % NAMES;
+        }
+        Ok(())
+    }
+
+    /// The life of one queue.
+    async fn live(&self, name: &str, declares: &Channel, publishes: &Channel) -> lapin::Result<()> {
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        declares.queue_declare(name.into(), durable, of_type("quorum")).await?;
+        let (bind, none) = (QueueBindOptions::default(), FieldTable::default());
+        declares.queue_bind(name.into(), EXCHANGE.into(), name.into(), bind, none).await?;
+        for message in 0..MESSAGES {
+            let body = self.body(message);
+            let mandatory = BasicPublishOptions { mandatory: true, ..Default::default() };
+            let properties = crate::harness::amqp::persistent();
+            let (exchange, key) = (EXCHANGE.into(), name.into());
+            let sent = publishes.basic_publish(exchange, key, mandatory, &body, properties).await?;
+            let confirm = sent.await?;
+            if !confirm.is_ack() {
+                return Err(std::io::Error::other("a publish was refused").into());
+            }
+            if confirm.take_message().is_some() {
+                self.history.forgotten(format!("'{name}' was declared, and a publish came back"));
+            }
+        }
+        for message in 0..MESSAGES {
+            let got = publishes.basic_get(name.into(), BasicGetOptions { no_ack: true }).await?;
+            let got = got.map(|message| message.delivery.data);
+            if got.as_deref() != Some(&self.body(message)) {
+                let wanted = self.body(message);
+                self.history.forgotten(format!("'{name}' gave {got:?}, not {wanted:?}"));
+            }
+        }
+        declares.queue_delete(name.into(), QueueDeleteOptions::default()).await.map(drop)
+    }
+
+    fn body(&self, message: u32) -> [u8; 8] {
+        let [generation, message] = [self.generation, message].map(u32::to_be_bytes);
+        let mut body = [0; 8];
+        body[..4].copy_from_slice(&generation);
+        body[4..].copy_from_slice(&message);
+        body
+    }
+}
+
+async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
+    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok((connection, channel))
+}
