@@ -151,9 +151,10 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!(
-        "seed {seed}: {} confirmed, {} deliveries, {} faults, {} violations; {}",
+        "seed {seed}: {} confirmed, {} deliveries, {} queues declared and deleted, {} faults, {} violations; {}",
         outcome.log.confirms(),
         outcome.log.delivered.len(),
+        outcome.log.churned,
         outcome.injected.len(),
         outcome.violations.len(),
         folder.join("report.html").display()

@@ -77,11 +77,12 @@ pub fn page(outcome: &Outcome) -> String {
         "<!doctype html><html lang=en><meta charset=utf-8><title>Chaos run, seed {seed}</title>\
          <style>{STYLE}</style><h1>Chaos run, seed {seed}</h1>{verdict}\
          <p>{seconds} s of load on three nodes; {confirms} publishes confirmed, {deliveries} deliveries, \
-         {faults} faults. {links}</p>",
+         {churned} queues declared, used and deleted, {faults} faults. {links}</p>",
         seed = schedule.seed,
         seconds = schedule.duration_ms / 1_000,
         confirms = outcome.log.confirms(),
         deliveries = outcome.log.delivered.len(),
+        churned = outcome.log.churned,
         faults = outcome.injected.len(),
         links = escape(&links(outcome)),
     );

@@ -2,7 +2,7 @@
 //! are at most as many as its prefetch, and the queue had them before the broker knew of the loss.
 
 use super::Violation;
-use crate::history::{Attached, Log};
+use crate::history::{Answer, Attached, Log};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
@@ -67,8 +67,38 @@ pub(super) struct Claim {
 struct Loss {
     consumer: usize,
     at: Duration,
+    /// When its queue can have learned of it at the latest, but for [`SLACK`]: a queue that confirms
+    /// nothing has no leader that learns anything.
+    learned: Duration,
     /// Deliveries that it can have held and that no claim has used yet.
     room: usize,
+}
+
+/// When publishes were confirmed, by queue; sorted.
+struct Confirms<'a> {
+    of_queue: BTreeMap<&'a str, Vec<Duration>>,
+    all: Vec<Duration>,
+}
+
+impl<'a> Confirms<'a> {
+    fn new(log: &'a Log) -> Self {
+        let mut of_queue: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+        let confirmed = log.published.values().filter(|p| p.answer == Answer::Confirmed);
+        for (queue, at) in confirmed.filter_map(|p| Some((p.queue.as_str(), p.answered_at?))) {
+            of_queue.entry(queue).or_default().push(at);
+        }
+        let mut all: Vec<Duration> = of_queue.values().flatten().copied().collect();
+        of_queue.values_mut().for_each(|times| times.sort_unstable());
+        all.sort_unstable();
+        Self { of_queue, all }
+    }
+
+    /// The first confirm from a queue at this time or later; from any queue, if nobody publishes to this
+    /// one; this time, if there is none.
+    fn first_since(&self, queue: &str, from: Duration) -> Duration {
+        let times = self.of_queue.get(queue).unwrap_or(&self.all);
+        times.get(times.partition_point(|at| *at < from)).copied().unwrap_or(from)
+    }
 }
 
 fn room(attached: &Attached) -> usize {
@@ -77,10 +107,12 @@ fn room(attached: &Attached) -> usize {
 
 /// What is left of the claims when every lost consumer has excused as much as it can have held.
 pub(super) fn unexcused(log: &Log, claims: Vec<Claim>) -> Vec<Violation> {
+    let confirms = Confirms::new(log);
     let mut losses: BTreeMap<&str, Vec<Loss>> = BTreeMap::new();
     for (consumer, attached) in log.consumers.iter().enumerate() {
         if let Some(at) = attached.lost_at {
-            let loss = Loss { consumer, at, room: room(attached) };
+            let learned = confirms.first_since(&attached.queue, at);
+            let loss = Loss { consumer, at, learned, room: room(attached) };
             losses.entry(&attached.queue).or_default().push(loss);
         }
     }
@@ -114,7 +146,7 @@ fn without_holder(losses: Vec<Loss>, mut claims: Vec<Claim>) -> Vec<Violation> {
     let mut waiting: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
     let mut seen = Vec::new();
     for mut loss in losses {
-        while let Some(claim) = claims.pop_if(|claim| claim.published <= loss.at + SLACK) {
+        while let Some(claim) = claims.pop_if(|claim| claim.published <= loss.learned + SLACK) {
             waiting.push(Reverse((claim.came + SLACK, seen.len())));
             seen.push(Some(claim));
         }
