@@ -12,6 +12,7 @@
 pub mod fault;
 pub mod gaps;
 pub mod injector;
+mod life;
 pub mod report;
 pub mod run;
 pub mod schedule;

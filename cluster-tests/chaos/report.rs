@@ -2,6 +2,7 @@
 
 use super::gaps::Gap;
 use super::injector::{Effect, Injected};
+use super::life::life;
 use super::run::Outcome;
 use crate::harness::links::Wiring;
 use crate::history::Log;
@@ -191,7 +192,9 @@ fn faults(injected: &[Injected], gaps: &[Gap]) -> String {
 fn verdicts(outcome: &Outcome) -> String {
     let mut text = format!("<h2>Verdict</h2><p>{} violations.</p>", outcome.violations.len());
     for violation in outcome.violations.iter().take(SHOWN) {
-        let _ = write!(text, "<pre>{}</pre>", escape(&format!("{violation:?}")));
+        let story = format!("{violation:?}");
+        let life = life(&story, &outcome.log, &outcome.injected, outcome.begun);
+        let _ = write!(text, "<pre>{}\n\n{}</pre>", escape(&story), escape(&life.join("\n")));
     }
     for kind in &outcome.missed {
         let _ = write!(text, "<p class=bad>{kind} never took effect.</p>");

@@ -44,6 +44,8 @@ pub struct Outcome {
     pub injected: Vec<Injected>,
     /// One for each fault that took effect.
     pub gaps: Vec<Gap>,
+    /// When the load began, in the history's time.
+    pub begun: Duration,
     /// One for each second.
     pub samples: Vec<Sample>,
     /// What clients saw.
@@ -111,6 +113,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
         why_proxies,
         injected,
         gaps,
+        begun,
         samples,
         log,
         violations,
@@ -143,8 +146,8 @@ pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
     let first = uris.first().cloned().unwrap_or_default();
     let load = workload::start_at(uris).await;
     let history = Arc::clone(load.history());
-    let mut samples = Vec::new();
-    sample(&history, history.now(), &schedule, &mut samples).await;
+    let (begun, mut samples) = (history.now(), Vec::new());
+    sample(&history, begun, &schedule, &mut samples).await;
     let log = load.drain_at(&first).await;
     let violations = invariant::violations(&log);
     Outcome {
@@ -153,6 +156,7 @@ pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
         why_proxies: None,
         injected: Vec::new(),
         gaps: Vec::new(),
+        begun,
         samples,
         log,
         violations,
