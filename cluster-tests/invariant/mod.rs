@@ -62,10 +62,11 @@ pub fn violations(log: &Log) -> Vec<Violation> {
     let (redelivered, mut claims) = redelivery::check(log, &heard);
     found.extend(redelivered);
     claims.extend(order::check(log));
+    found.extend(excuse::unexcused(log, claims));
     let (over, missing) = limit::check(log);
     found.extend(over);
-    claims.extend(missing);
-    found.extend(excuse::unexcused(log, claims));
+    // A message that a lost consumer held may be marked for it, and counted for it: not twice the same.
+    found.extend(excuse::unexcused(log, missing));
     found.sort();
     found
 }

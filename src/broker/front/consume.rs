@@ -30,7 +30,7 @@ use quorate_types::{
     ShortString,
 };
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 /// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
 const UNACKED_MAX: u32 = 2_000;
@@ -220,6 +220,7 @@ impl ConsumerOperations<'_> {
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
         let timeout_default_ms = Some(context.settings.consumer_timeout_ms);
+        let asked = Instant::now();
         let command = Command::Get { queue: entry.id, timeout_default_ms };
         proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
         let answer = proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
@@ -242,6 +243,10 @@ impl ConsumerOperations<'_> {
         let bytes = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
         state.delivering.unwritten.read(bytes.len());
         drop(turn);
+        // The guard releases what may have returned to the queue meanwhile (DLV 5).
+        if !node.front.leader_contact.is_timely(home, asked) {
+            return Err(get_failed(&entry.name));
+        }
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &bytes)?;
         if no_ack {

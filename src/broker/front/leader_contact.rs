@@ -81,6 +81,18 @@ impl LeaderContact {
         is_recent
     }
 
+    /// Whether the answer to a get of `asked` may be shown to its client. A message that it holds may
+    /// have returned after Q-62's time without contact, which began after `asked`: the leader that
+    /// committed the get had heard from this node, and a later leader waits for Q-62's time too.
+    pub(crate) fn is_timely(&self, home: Home, asked: Instant) -> bool {
+        self.is_timely_at(home, asked, Instant::now())
+    }
+
+    fn is_timely_at(&self, home: Home, asked: Instant, now: Instant) -> bool {
+        let is_recent = now.saturating_duration_since(asked) < self.bound;
+        is_recent || !self.groups.contains_key(&home) || PlantedBug::StaleLeaderDelivers.is_in()
+    }
+
     /// Milliseconds from `began` to `now`, at least 1.
     fn age(&self, now: Instant) -> u64 {
         millis(now.saturating_duration_since(self.began)).max(1)

@@ -31,6 +31,16 @@ fn dlv_5_nothing_is_delivered_without_leader_contact() {
     assert!(!leader_contact.note_contact(Home::Group(quorate_types::GroupId(9)), at(200)));
 }
 
+/// A get's message may have returned by then, and be another client's.
+#[test]
+fn dlv_5_the_answer_to_an_old_get_is_not_shown() {
+    let leader_contact = LeaderContact::new([GROUP].into_iter(), 100);
+    let at = |ms| leader_contact.began + Duration::from_millis(ms);
+    assert!(leader_contact.is_timely_at(GROUP, at(5), at(54)));
+    assert!(!leader_contact.is_timely_at(GROUP, at(5), at(55)));
+    assert!(leader_contact.is_timely_at(Home::Node(NodeId(1)), at(5), at(500)));
+}
+
 /// Nodes that may lead the group; the consumer is on another one.
 const LEADERS: u16 = 3;
 const FRONT: NodeId = NodeId(9);
