@@ -4,11 +4,12 @@
 //! A run is made of these parts, in this order:
 //! - [`schedule`]: what is done to the cluster and when. Made from a seed, saved before the start.
 //! - [`injector`]: does it, and reads back from the process, the proxy or the disk that it took effect.
-//! - [`workload`]: what clients do meanwhile.
+//! - [`workload`]: what clients do meanwhile, and [`administrator`] what is changed.
 //! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
 //! - [`gaps`]: the times without confirms, by the kind of fault.
 //! - [`report`]: one HTML page, and the history as lines of JSON.
 
+pub mod administrator;
 pub mod fault;
 pub mod gaps;
 pub mod injector;

@@ -1,5 +1,6 @@
 //! One run: from an empty cluster to the verdict.
 
+use super::administrator::Administrator;
 use super::fault::Kind;
 use super::gaps::Gap;
 use super::injector::{Effect, Equipment, Injected, Injector};
@@ -79,11 +80,14 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let history = Arc::clone(load.history());
     let begun = history.now();
     let (mut injected, mut samples) = (Vec::new(), Vec::new());
+    let mut administrator = Administrator::new(&cluster, &history);
     tokio::join!(
         carry_out_all(&injector, &schedule, &mut injected),
+        administrator.work(Duration::from_millis(schedule.duration_ms)),
         sample(&history, begun, &schedule, &mut samples),
     );
     injector.heal().await;
+    administrator.check().await;
     let log = load.drain(&cluster).await;
     let gaps = gaps(&history, begun, &injected);
     let mut violations = invariant::violations(&log);

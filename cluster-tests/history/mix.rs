@@ -3,7 +3,7 @@
 
 use super::{ConsumerOptions, Load, PublisherOptions, Traits};
 use crate::harness::Cluster;
-use crate::harness::amqp::{arguments, bind, declare_with, int, open, text};
+use crate::harness::amqp::{arguments, bind, declare_with, durable, int, open, text};
 use crate::harness::spread::{declare_in_groups, queue_groups};
 use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueuePurgeOptions};
@@ -16,6 +16,8 @@ const DEAD: [&str; 5] =
 
 /// The exchange that delays messages.
 const DELAYS: &str = "mix-delays";
+/// The queue with priorities.
+const LEVELS: &str = "mix-levels";
 
 /// Time to live in each queue of the chain, and in the queue whose messages die of age, in milliseconds.
 const LIVES_MS: u32 = 50;
@@ -33,6 +35,8 @@ pub struct Mix {
     plain: Vec<String>,
     /// Whether the broker has delayed exchanges: the peer wants a plugin for them.
     has_delays: bool,
+    /// Whether it has quorum queues with priorities: the peer has not.
+    has_levels: bool,
 }
 
 /// Where the clients of a mix connect.
@@ -55,7 +59,8 @@ impl Mix {
         let uri = cluster.amqp_uri(1);
         declare_particular(&uri, &[]).await;
         declare_delays(&uri).await.unwrap_or_else(|error| panic!("declare '{DELAYS}': {error}"));
-        Self { plain, has_delays: true }
+        declare_levels(&uri).await.unwrap_or_else(|error| panic!("declare '{LEVELS}': {error}"));
+        Self { plain, has_delays: true, has_levels: true }
     }
 
     /// Declares them at a broker of which only the address of a node is known, and purges them.
@@ -65,11 +70,16 @@ impl Mix {
     pub async fn declare_at(uri: &str) -> Self {
         let plain: Vec<String> = (1..=PLAIN).map(|number| format!("mix-plain-{number}")).collect();
         declare_particular(uri, &plain).await;
-        let delays = declare_delays(uri).await;
-        if let Err(error) = &delays {
-            eprintln!("no delayed messages here: {error}");
-        }
-        Self { plain, has_delays: delays.is_ok() }
+        let has = |what: &str, declared: lapin::Result<()>| match declared {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("no {what} here: {error}");
+                false
+            }
+        };
+        let has_delays = has("delayed messages", declare_delays(uri).await);
+        let has_levels = has("priorities", declare_levels(uri).await);
+        Self { plain, has_delays, has_levels }
     }
 
     /// Adds a light load on all of them.
@@ -88,7 +98,8 @@ impl Mix {
             load = load.publish(PublisherOptions { uris, reconnects, ..publisher });
         }
         let plain = self.plain.iter().map(|queue| of(queue, 20, 0, 0));
-        for consumer in plain.chain(consumers()) {
+        let levels = self.has_levels.then(|| of(LEVELS, 5, 10, 0));
+        for consumer in plain.chain(consumers()).chain(levels) {
             let (uris, reconnects) = (uris(), homes.reconnects);
             load = load.consume(ConsumerOptions { uris, reconnects, ..consumer });
         }
@@ -116,7 +127,6 @@ impl Mix {
             to(&self.plain, 120),
             to(&particular, 240),
             to(&named(&["mix-chain-1", "mix-limit", "mix-polled"]), 60),
-            PublisherOptions { priorities: 3, ..to(&named(&["mix-levels"]), 40) },
             // 1, 2, 4 and 8 MiB.
             PublisherOptions {
                 body_bytes: 1 << 20,
@@ -127,6 +137,9 @@ impl Mix {
             // A transaction takes in several groups.
             PublisherOptions { transactions_of: 8, ..to(&self.plain, 40) },
         ];
+        if self.has_levels {
+            publishers.push(PublisherOptions { priorities: 3, ..to(&named(&[LEVELS]), 40) });
+        }
         if self.has_delays {
             publishers.push(PublisherOptions {
                 exchange: DELAYS.to_owned(),
@@ -159,7 +172,6 @@ fn consumers() -> Vec<ConsumerOptions> {
         of("mix-classic", 20, 10, 0),
         of("mix-single", 20, 10, 0),
         of("mix-single", 20, 10, 0),
-        of("mix-levels", 5, 10, 0),
         of("mix-large", 2, 0, 0),
         of("mix-delayed", 20, 10, 0),
         ConsumerOptions { polls: true, ..of("mix-polled", 1, 7, 0) },
@@ -200,6 +212,15 @@ async fn declare_delays(uri: &str) -> lapin::Result<()> {
     connection.close(200, "declared".into()).await
 }
 
+/// The queue with priorities.
+async fn declare_levels(uri: &str) -> lapin::Result<()> {
+    let (connection, channel) = open(uri).await;
+    let of = arguments(&[("x-queue-type", text("quorum")), ("x-max-priority", int(5))]);
+    channel.queue_declare(LEVELS.into(), durable(), of).await?;
+    channel.queue_purge(LEVELS.into(), QueuePurgeOptions::default()).await?;
+    connection.close(200, "declared".into()).await
+}
+
 type Arguments = Vec<(&'static str, AMQPValue)>;
 
 fn particular() -> Vec<(&'static str, Arguments)> {
@@ -216,30 +237,30 @@ fn particular() -> Vec<(&'static str, Arguments)> {
         arguments
     };
     let lives = || ("x-message-ttl", int(LIVES_MS.into()));
-    let at_least_once = || ("x-dead-letter-strategy", text("at-least-once"));
-    let chain = |next| with(to(next), vec![at_least_once(), lives()]);
+    // The peer transfers dead letters at least once only from queues that refuse what is too much.
+    let surely_to = |queue| {
+        let at_least_once = ("x-dead-letter-strategy", text("at-least-once"));
+        with(to(queue), vec![at_least_once, ("x-overflow", text("reject-publish"))])
+    };
+    let chain = |next| with(surely_to(next), vec![lives()]);
     vec![
         ("mix-chain-1", chain("mix-chain-2")),
         ("mix-chain-2", chain("mix-chain-3")),
         ("mix-chain-3", chain("mix-chain-end")),
         (
             "mix-limit",
-            with(
-                to("mix-limited"),
-                vec![at_least_once(), ("x-delivery-limit", int(DELIVERY_LIMIT.into()))],
-            ),
+            with(surely_to("mix-limited"), vec![("x-delivery-limit", int(DELIVERY_LIMIT.into()))]),
         ),
         ("mix-polled", vec![quorum()]),
         ("mix-large", vec![quorum()]),
         ("mix-delayed", vec![quorum()]),
-        ("mix-letters", with(to("mix-rejected"), vec![at_least_once()])),
+        ("mix-letters", surely_to("mix-rejected")),
         ("mix-ages", with(to("mix-expired"), vec![lives()])),
         ("mix-short", with(to("mix-dropped"), vec![("x-max-length", int(3))])),
         (
             "mix-refuses",
             vec![quorum(), ("x-max-length", int(20)), ("x-overflow", text("reject-publish"))],
         ),
-        ("mix-levels", vec![quorum(), ("x-max-priority", int(5))]),
         ("mix-single", vec![quorum(), ("x-single-active-consumer", AMQPValue::Boolean(true))]),
         ("mix-classic", vec![("x-queue-type", text("classic"))]),
     ]

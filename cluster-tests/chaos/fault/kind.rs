@@ -31,7 +31,7 @@ pub enum Kind {
     CutLink,
     /// One link cut in one direction.
     CutOneWay,
-    /// A ring of links that each carry one direction.
+    /// A ring of links that each carry one direction: no two nodes reach each other.
     Ring,
     /// Every link cut.
     CutAll,
@@ -180,6 +180,7 @@ impl Kind {
             Self::KillMajority
                 | Self::KillAll
                 | Self::CutAll
+                | Self::Ring
                 | Self::PowerLossMajority
                 | Self::PowerLossAll
         )

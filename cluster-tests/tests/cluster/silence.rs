@@ -3,7 +3,10 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, persistent};
+use lapin::options::BasicGetOptions;
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
+};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
@@ -105,4 +108,40 @@ async fn dlv_5_nothing_new_is_shown_while_the_leader_is_not_heard() {
     for (number, [fresh, _]) in &shown.counts {
         assert!(*fresh <= 1, "message {number} came {fresh} times unmarked");
     }
+}
+
+/// A message that a get was given, and that has returned to its queue since, is another client's: the
+/// answer, which comes late, is not shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn dlv_5_the_answer_to_a_get_that_comes_too_late_is_not_shown() {
+    let timeout_ms = (2 * HEARING).as_millis().to_string();
+    let args = ["--unreachable-node-timeout-ms".to_owned(), timeout_ms];
+    let cluster = Cluster::start(3, Options { args: args.into(), ..Options::proxied() }).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    publish_confirmed(&channel, QUEUE, b"one").await;
+    let leader = cluster.leader_of(QUEUE).await;
+    let [deaf, other] = cluster.others(leader).try_into().expect("two other nodes");
+    let (_other, gets) = open(&cluster.amqp_uri(other)).await;
+    let (_deaf, late) = open(&cluster.amqp_uri(deaf)).await;
+
+    // The get comes to the leader, and its answer does not come back.
+    cluster.links().cut_one_way(leader, deaf);
+    cluster.links().cut_one_way(other, deaf);
+    let late = tokio::spawn(async move {
+        late.basic_get(QUEUE.into(), BasicGetOptions { no_ack: true }).await
+    });
+    eventually("the message is given to the get", LIFECYCLE_BOUND, || async {
+        let [ready] = cluster.counts(other, QUEUE, ["messages_ready"]).await?;
+        hold(ready == 0, || format!("{ready} ready"))
+    })
+    .await;
+    eventually("the message returns", LIFECYCLE_BOUND, || async {
+        let body = get(&gets, QUEUE).await;
+        hold(body.as_deref() == Some(b"one"), || format!("{body:?}"))
+    })
+    .await;
+    cluster.links().heal();
+    let late = late.await.expect("the get");
+    assert!(!matches!(late, Ok(Some(_))), "it was shown the message too: {late:?}");
 }

@@ -85,6 +85,11 @@ impl Disk {
         self.lock().faults.push((operation, after));
     }
 
+    /// Cancels every [`Disk::fail`] that has not happened.
+    pub fn call_failures_off(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Sets the reported duration of a sync; nothing waits for it. The default is a millisecond.
     pub fn set_sync_time(&self, time: Duration) {
         self.lock().sync_time = time;

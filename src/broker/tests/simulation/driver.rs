@@ -7,9 +7,11 @@ use crate::{
     world::{Focus, Health, NODES, Trace, World, host},
 };
 use quorate_rpc::chance;
+use quorate_storage::simulated::Operation;
 use quorate_types::{GroupId, NodeId, Term};
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -45,6 +47,7 @@ enum Repair {
     Start(NodeId),
     Join(NodeId, NodeId),
     Release(NodeId, NodeId),
+    Trust(NodeId),
 }
 
 /// Runs a seed; its trace is complete even if it fails.
@@ -147,6 +150,15 @@ impl Driver {
                 self.end(node, Health::WithoutPower);
             }
         }
+        let ended = mem::take(&mut *self.world.ended.lock());
+        for node in ended {
+            if self.world.health(node) != Health::Running {
+                continue;
+            }
+            let loss = self.world.disks.get(&node).unwrap().crash();
+            self.note(&format!("the disk of node {node} has failed: {loss:?}"));
+            self.end(node, Health::Killed);
+        }
         let violated = self.invariants.check(&self.world);
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
@@ -174,11 +186,11 @@ impl Driver {
         let other = self.chance.one_of(&others);
         let until = self.sim.elapsed() + Duration::from_millis(self.chance.between(200, 3_000));
         let harm = match self.world.focus {
-            Focus::All => self.chance.below(8),
-            Focus::Disks => self.chance.below(6),
-            Focus::Network => 4 + self.chance.below(4),
+            Focus::All => self.chance.below(11),
+            Focus::Disks => self.chance.below(8),
+            Focus::Network => 6 + self.chance.below(5),
         };
-        if harm < 4 && NODES.into_iter().any(|node| self.world.health(node) != Health::Running) {
+        if harm < 6 && NODES.into_iter().any(|node| self.world.health(node) != Health::Running) {
             return;
         }
         match harm {
@@ -194,7 +206,12 @@ impl Driver {
                 self.end(node, Health::Killed);
             }
             3 => NODES.into_iter().for_each(|node| self.lose_power(node, until)),
-            4 | 5 => {
+            4 => self.fail(node, Operation::Sync, until),
+            5 => {
+                let operation = self.chance.one_of(&[Operation::Read, Operation::Write]);
+                self.fail(node, operation, until);
+            }
+            6 | 7 => {
                 let alone = self.world.focus == Focus::Network || self.chance.below(2) == 0;
                 let last = others.into_iter().find(|last| *last != other).unwrap();
                 self.cut(node, other, until);
@@ -202,6 +219,7 @@ impl Driver {
                     self.cut(node, last, until);
                 }
             }
+            8 => self.cut_one_way(node, other, until),
             _ => self.hold(node, other, until),
         }
     }
@@ -264,6 +282,28 @@ impl Driver {
         self.repairs.push((until, Repair::Join(one, other)));
     }
 
+    /// Messages from one node to another are lost.
+    fn cut_one_way(&mut self, from: NodeId, to: NodeId, until: Duration) {
+        if self.world.is_cut(from, to) {
+            return;
+        }
+        self.note(&format!("node {to} hears nothing from {from} until {until:?}"));
+        self.world.cut.lock().insert((from, to));
+        self.sim.partition_oneway(host(from), host(to));
+        self.repairs.push((until, Repair::Join(from, to)));
+    }
+
+    /// An operation of a node's disk fails.
+    fn fail(&mut self, node: NodeId, operation: Operation, until: Duration) {
+        let after = self.chance.below(20);
+        self.note(&format!(
+            "the disk of node {node} will fail: {operation:?}, after {after} others"
+        ));
+        self.world.failing.lock().insert(node);
+        self.world.disks.get(&node).unwrap().fail(operation, after);
+        self.repairs.push((until, Repair::Trust(node)));
+    }
+
     /// Messages between two nodes are delayed.
     fn hold(&mut self, one: NodeId, other: NodeId, until: Duration) {
         if self.world.is_cut(one, other) {
@@ -285,6 +325,10 @@ impl Driver {
                     self.world.disks.get(&node).unwrap().crash_after(writes);
                 }
                 self.sim.bounce(host(node));
+            }
+            Repair::Trust(node) => {
+                self.world.disks.get(&node).unwrap().call_failures_off();
+                self.world.failing.lock().remove(&node);
             }
             Repair::Join(one, other) => {
                 self.note(&format!("nodes {one} and {other} are joined"));

@@ -40,10 +40,11 @@ impl Accept for Incoming {
     }
 }
 
-/// Runs a node until its process is killed. If it loses its power while it starts, it waits for that.
+/// Runs a node until its process is killed. If it loses its power while it starts, or its disk fails, it
+/// waits for that.
 pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     match start(&world, me).await {
-        Err(_) if !world.disks.get(&me).unwrap().is_open() => pending().await,
+        Err(_) if !world.disks.get(&me).unwrap().is_open() || world.may_end(me) => pending().await,
         ended => ended,
     }
 }
@@ -109,14 +110,14 @@ fn open(world: &Arc<World>, me: NodeId) -> Result<Arc<Database>, OpenError> {
     Database::open_simulated(world.disks.get(&me).unwrap(), &options)
 }
 
-/// A node must not end by itself, unless its disk has lost power.
+/// A node must not end by itself, unless its disk has lost power or has failed.
 fn fatal(
     world: &Arc<World>,
     me: NodeId,
 ) -> impl Fn(quorate_types::GroupId, &str) + 'static + use<> {
     let world = Arc::clone(world);
     move |group, reason| {
-        if world.disks.get(&me).unwrap().is_open() {
+        if world.disks.get(&me).unwrap().is_open() && !world.may_end(me) {
             world.history.lock().violation(format!("node {me} ends, group {group}: {reason}"));
         }
     }

@@ -50,6 +50,10 @@ pub struct World {
     /// Pairs of nodes between which messages are lost.
     pub cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
     pub running: Mutex<BTreeMap<NodeId, (Broker, Arc<Groups>)>>,
+    /// Nodes whose disks have been told to fail: such a node may end by itself.
+    pub failing: Mutex<BTreeSet<NodeId>>,
+    /// Nodes that have ended by themselves, and may.
+    pub ended: Mutex<BTreeSet<NodeId>>,
     pub history: Mutex<History>,
     pub trace: Trace,
     /// Queues whose declares were answered, and whose deletes have not begun.
@@ -75,6 +79,8 @@ impl World {
             health: Mutex::new(NODES.map(|node| (node, Health::Running)).into()),
             cut: Mutex::default(),
             running: Mutex::default(),
+            failing: Mutex::default(),
+            ended: Mutex::default(),
             history: Mutex::default(),
             trace,
             declared: Mutex::default(),
@@ -95,6 +101,15 @@ impl World {
     pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
         let cut = self.cut.lock();
         cut.contains(&(one, other)) || cut.contains(&(other, one))
+    }
+
+    /// Whether a node that ends by itself now may do so; then it is noted.
+    pub fn may_end(&self, node: NodeId) -> bool {
+        let is_failing = self.failing.lock().contains(&node);
+        if is_failing {
+            self.ended.lock().insert(node);
+        }
+        is_failing
     }
 
     pub fn health(&self, node: NodeId) -> Health {
