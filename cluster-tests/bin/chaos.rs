@@ -47,8 +47,8 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Takes away what runs have left that were killed: network namespaces, bridges, mounted disks and
-    /// control groups.
+    /// Takes away what runs have left that were killed: network namespaces and interfaces, mounted
+    /// disks and control groups.
     Clean,
 }
 

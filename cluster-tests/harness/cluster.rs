@@ -340,10 +340,11 @@ pub fn binary() -> PathBuf {
         return PathBuf::from(path);
     }
     let test = std::env::current_exe().expect("the path of this test");
-    // target/debug/deps/test-0123 → target/debug, then target/release.
-    let profile = test.parent().and_then(Path::parent).expect("a test lies in target/*/deps");
+    // A program lies in target/debug, a test in target/debug/deps.
+    let folder = test.parent().expect("a program lies in target/*");
+    let profile = folder.parent().expect("a test lies in target/*/deps");
     let target = profile.parent().expect("a profile lies in a target folder");
-    let candidates = [profile.to_owned(), target.join("debug"), target.join("release")];
+    let candidates = [folder, profile, &target.join("debug"), &target.join("release")];
     let found = candidates.iter().map(|folder| folder.join("quorate")).find(|path| path.exists());
     found.unwrap_or_else(|| {
         panic!("no quorate in {candidates:?}: run `cargo build`, or set QUORATE_BIN")

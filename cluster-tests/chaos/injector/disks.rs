@@ -118,7 +118,7 @@ impl Injector<'_> {
         let id = self.one(victim).await;
         let before = self.equipment.calls.hits(id);
         self.equipment.calls.set(id, fault, value);
-        sleep(lasts).await;
+        self.until_felt(lasts, || self.equipment.calls.hits(id) > before).await;
         let hits = self.equipment.calls.hits(id) - before;
         let ended = !self.cluster.node(id).runs();
         self.equipment.calls.set(id, fault, 0);
@@ -140,7 +140,8 @@ impl Injector<'_> {
         let hits = || ids.iter().map(|id| self.equipment.calls.hits(*id)).collect::<Vec<_>>();
         let before = hits();
         ids.iter().for_each(|id| self.equipment.calls.set(*id, fault, value.cast_unsigned()));
-        sleep(lasts).await;
+        let all_read = || hits().iter().zip(&before).all(|(now, before)| now > before);
+        self.until_felt(lasts, all_read).await;
         let read: Vec<u32> = hits().iter().zip(before).map(|(now, before)| now - before).collect();
         ids.iter().for_each(|id| self.equipment.calls.set(*id, fault, 0));
         let said = format!("{value} at {ids:?}, whose nodes read their clocks {read:?} times");

@@ -96,7 +96,7 @@ impl Injector<'_> {
         let before = self.cluster.links().hindered();
         let begun = self.begin(pairs, hindrance);
         if begun.is_ok() {
-            sleep(lasts).await;
+            self.until_felt(lasts, || self.cluster.links().hindered() > before).await;
         }
         let hindered = self.cluster.links().hindered() - before;
         self.cluster.links().heal();

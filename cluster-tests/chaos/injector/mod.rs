@@ -11,12 +11,15 @@ use crate::harness::{Cluster, Node, ctl};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long a question about the leader of a queue may take.
 const QUESTION: Duration = Duration::from_secs(2);
 /// Interval between two checks for the effect of a fault.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How much longer a fault may last that nothing has felt.
+const LONGER: Duration = Duration::from_secs(5);
 
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,6 +125,16 @@ impl<'a> Injector<'a> {
             Fault::Disk(fault) => self.inject_into_disks(fault, lasts).await,
             Fault::Clock(fault) => self.inject_into_clocks(fault, lasts).await,
             Fault::ClientsReset => (self.ids(), processes::reset_clients(self.cluster.nodes())),
+        }
+    }
+
+    /// Waits for the end of a fault, which lasts longer if nothing has felt it: another fault may have
+    /// stopped the nodes that would.
+    async fn until_felt(&self, lasts: Duration, is_felt: impl Fn() -> bool) {
+        sleep(lasts).await;
+        let end = Instant::now() + LONGER;
+        while !is_felt() && Instant::now() < end {
+            sleep(CHECK_INTERVAL).await;
         }
     }
 

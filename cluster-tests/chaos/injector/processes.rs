@@ -107,7 +107,7 @@ impl Injector<'_> {
         let effect = match Group::join(node.pid(), Limit::Memory { bytes: MEMORY_BYTES }) {
             Err(reason) => Effect::Skipped(reason),
             Ok(group) => {
-                sleep(lasts).await;
+                self.until_felt(lasts, || group.hits() > 0 && !node.runs()).await;
                 let said = format!("the kernel killed {}; it runs: {}", group.hits(), node.runs());
                 let is_seen = group.hits() > 0 && !node.runs();
                 if is_seen { Effect::Seen(said) } else { Effect::Missed(said) }

@@ -215,7 +215,7 @@ impl Drop for Network {
     }
 }
 
-/// Takes away the namespaces and bridges that runs have left that were killed; names them.
+/// Takes away the namespaces and interfaces that runs have left that were killed; names them.
 ///
 /// # Errors
 /// The folder of locks cannot be used.
@@ -229,24 +229,28 @@ pub fn clean() -> Result<Vec<String>, String> {
     Ok(cleaned)
 }
 
-/// Takes away the namespaces and the bridge of a network.
+/// Takes away the interfaces and the namespaces of a network.
 fn remove(subnet: u8) -> Vec<String> {
-    let mut cleaned = Vec::new();
-    let prefix = namespace_prefix(subnet);
-    let files = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
-    let names = files.filter_map(|file| file.file_name().into_string().ok());
-    for name in names.filter(|name| name.starts_with(&prefix)) {
-        if run(&format!("ip netns del {name}")).is_ok() {
-            cleaned.push(format!("namespace {name}"));
+    let mut removed = Vec::new();
+    let (bridge, links) = (bridge(subnet), link_prefix(subnet));
+    // Interfaces first: the kernel removes those of a namespace some time after it.
+    for name in names("/sys/class/net").filter(|name| *name == bridge || name.starts_with(&links)) {
+        if run(&format!("ip link del {name}")).is_ok() {
+            removed.push(format!("interface {name}"));
         }
     }
-    let bridge = bridge(subnet);
-    if PathBuf::from("/sys/class/net").join(&bridge).exists()
-        && run(&format!("ip link del {bridge}")).is_ok()
-    {
-        cleaned.push(format!("bridge {bridge}"));
+    let prefix = namespace_prefix(subnet);
+    for name in names(NAMESPACES).filter(|name| name.starts_with(&prefix)) {
+        if run(&format!("ip netns del {name}")).is_ok() {
+            removed.push(format!("namespace {name}"));
+        }
     }
-    cleaned
+    removed
+}
+
+fn names(folder: &str) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn namespace_prefix(subnet: u8) -> String {
@@ -261,8 +265,12 @@ fn bridge(subnet: u8) -> String {
     format!("quorate{subnet}")
 }
 
+fn link_prefix(subnet: u8) -> String {
+    format!("quorate{subnet}-")
+}
+
 fn link(subnet: u8, node: u64) -> String {
-    format!("quorate{subnet}-{node}")
+    format!("{}{node}", link_prefix(subnet))
 }
 
 fn one_of(percent: u8) -> String {
@@ -304,4 +312,46 @@ fn output(command: &str) -> Result<String, String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("{command}: {}", said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::io::ErrorKind;
+    use std::net::TcpStream;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    /// How a connection fails that node 1 tries to open to node 2, where nobody listens.
+    fn connect(network: &Network) -> ErrorKind {
+        let (namespace, to) = (File::open(network.path(1)).unwrap(), network.address(2));
+        let connect = move || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), network).unwrap();
+            let to = format!("{to}:{}", PORTS.start()).parse().unwrap();
+            TcpStream::connect_timeout(&to, Duration::from_millis(500)).unwrap_err().kind()
+        };
+        std::thread::spawn(connect).join().unwrap()
+    }
+
+    /// Passes where the machine has no namespaces for us.
+    #[test]
+    fn a_network_can_be_made_again_at_once_and_leaves_nothing() {
+        for _ in 0..3 {
+            let network = match Network::make(&[1, 2]) {
+                Ok(network) => network,
+                Err(reason) => return eprintln!("SKIPPED, no networks here: {reason}"),
+            };
+            let (path, subnet) = (network.path(2), network.subnet);
+            network.hinder(1, 2, Hindrance::Cut);
+            assert_eq!(connect(&network), ErrorKind::TimedOut);
+            assert!(network.hindered() > 0);
+            network.heal();
+            assert_eq!(connect(&network), ErrorKind::ConnectionRefused);
+            drop(network);
+            let left = |name: &String| name.starts_with(&link_prefix(subnet));
+            assert!(!path.exists() && !names("/sys/class/net").any(|name| left(&name)));
+        }
+    }
 }
