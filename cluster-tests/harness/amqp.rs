@@ -257,22 +257,33 @@ pub fn headers(properties: &BasicProperties) -> BTreeMap<String, AMQPValue> {
     headers.into_iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// What a settle gives, or an error once its channel has gone with its connection: lapin 4.12 leaves a
-/// settle unanswered for ever that is made while its connection breaks.
+/// What a client's work gives, or an error once its connection is lost: lapin 4.12 leaves some requests
+/// unanswered for ever that are made while their connection breaks.
 ///
 /// # Errors
-/// The settle's, or that the connection is lost.
+/// The work's, or that the connection is lost.
 pub async fn while_connected<T>(
-    channel: &Channel,
-    settle: impl Future<Output = lapin::Result<T>>,
+    connection: &Connection,
+    work: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     let lost = async {
-        while channel.status().connected() {
+        while connection.status().connected() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     tokio::select! {
-        settled = settle => settled,
+        done = work => done,
         () = lost => Err(std::io::Error::other("the connection is lost").into()),
     }
+}
+
+/// A connection; an error if that takes too long, as lapin 4.12 waits for ever for a node that was killed
+/// meanwhile.
+///
+/// # Errors
+/// The connection is not established.
+pub async fn connect_in_time(uri: &str) -> lapin::Result<Connection> {
+    let connect = Connection::connect(uri, ConnectionProperties::default());
+    let timed_out = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    tokio::time::timeout(REQUEST_BOUND, connect).await.map_err(|_| timed_out())?
 }

@@ -3,15 +3,14 @@
 //! deleted does not come back.
 
 use super::History;
-use super::publisher::RECONNECT_INTERVAL;
-use crate::harness::amqp::of_type;
+use super::publisher::{RECONNECT_INTERVAL, open};
+use crate::harness::amqp::{of_type, while_connected};
 use crate::harness::wait::in_time;
+use lapin::Channel;
 use lapin::options::{
-    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
-    QueueDeclareOptions, QueueDeleteOptions,
+    BasicGetOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,8 +84,18 @@ impl State<'_> {
         other: &str,
         stopped: &watch::Receiver<bool>,
     ) -> lapin::Result<()> {
-        let (_declares, declares) = open(one).await?;
-        let (_publishes, publishes) = open(other).await?;
+        let (declaring, declares) = open(one).await?;
+        let (publishing, publishes) = open(other).await?;
+        let work = while_connected(&declaring, self.work(&declares, &publishes, stopped));
+        while_connected(&publishing, work).await
+    }
+
+    async fn work(
+        &mut self,
+        declares: &Channel,
+        publishes: &Channel,
+        stopped: &watch::Receiver<bool>,
+    ) -> lapin::Result<()> {
         while !*stopped.borrow() {
             let name = format!("churn-{}", self.number);
             if self.unsure.contains(&self.number) {
@@ -94,7 +103,7 @@ impl State<'_> {
             }
             self.unsure.insert(self.number);
             self.generation += 1;
-            self.live(&name, &declares, &publishes).await?;
+            self.live(&name, declares, publishes).await?;
             self.unsure.remove(&self.number);
             self.history.churned();
             self.number = (self.number + 1) % NAMES;
@@ -140,11 +149,4 @@ impl State<'_> {
         body[4..].copy_from_slice(&message);
         body
     }
-}
-
-async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    Ok((connection, channel))
 }

@@ -2,7 +2,7 @@
 
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
-use crate::harness::amqp::{headers, while_connected};
+use crate::harness::amqp::{connect_in_time, headers, while_connected};
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -10,8 +10,8 @@ use lapin::options::{
     BasicQosOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use std::sync::{Arc, Mutex};
+use lapin::{BasicProperties, Channel, Connection};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -127,7 +127,30 @@ async fn consume(
 ) -> lapin::Result<()> {
     let at = |now| *stage.lock().expect("a stage") = now;
     at("connects");
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let connection = connect_in_time(uri).await?;
+    let number = OnceLock::new();
+    let work = attached(history, options, &connection, stopped, stage, &number);
+    let ended = while_connected(&connection, work).await;
+    at("closes its connection");
+    match ended {
+        Ok(()) => connection.close(200, "done".into()).await,
+        Err(error) => {
+            number.into_inner().into_iter().for_each(|number| history.lost(number));
+            Err(error)
+        }
+    }
+}
+
+/// From the channel to its close; tells the number of the attached consumer.
+async fn attached(
+    history: &History,
+    options: &ConsumerOptions,
+    connection: &Connection,
+    stopped: watch::Receiver<bool>,
+    stage: &Mutex<&'static str>,
+    attached: &OnceLock<usize>,
+) -> lapin::Result<()> {
+    let at = |now| *stage.lock().expect("a stage") = now;
     at("opens a channel");
     let channel = connection.create_channel().await?;
     channel.basic_qos(options.prefetch, BasicQosOptions::default()).await?;
@@ -135,24 +158,15 @@ async fn consume(
     at("attaches");
     // Attached before consume-ok: deliveries may be under way when the connection is lost there.
     let number = history.attached(queue, options.prefetch);
+    // Set once.
+    let _ = attached.set(number);
     let session = Session { history, options, channel: &channel, number, stage };
-    let ended = if options.polls {
-        session.poll(stopped).await
-    } else {
-        let (tag, with) = ("".into(), BasicConsumeOptions::default());
-        match channel.basic_consume(queue.into(), tag, with, FieldTable::default()).await {
-            Ok(consumer) => session.follow(consumer, stopped).await,
-            Err(error) => Err(error),
-        }
-    };
-    at("closes its connection");
-    match ended {
-        Ok(()) => connection.close(200, "done".into()).await,
-        Err(error) => {
-            history.lost(number);
-            Err(error)
-        }
+    if options.polls {
+        return session.poll(stopped).await;
     }
+    let (tag, with) = ("".into(), BasicConsumeOptions::default());
+    let consumer = channel.basic_consume(queue.into(), tag, with, FieldTable::default()).await?;
+    session.follow(consumer, stopped).await
 }
 
 /// One attached consumer's life.
@@ -238,7 +252,7 @@ impl Session<'_> {
                 Fate::Held | Fate::Settled => delivery.ack(BasicAckOptions::default()).await,
             }
         };
-        while_connected(self.channel, settle).await.map(drop)
+        settle.await.map(drop)
     }
 
     /// `x-death` tells the deaths that the queues' rules say, each once (DLX-29).

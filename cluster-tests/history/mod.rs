@@ -212,12 +212,13 @@ impl History {
         }
     }
 
-    /// A publish's connection was lost; it gets no answer any more, if it had none yet.
-    pub fn unanswered(&self, number: Number) {
-        if let Some(published) = self.log().published.get_mut(&number)
-            && published.answer == Answer::Outstanding
-        {
-            published.answer = Answer::Lost;
+    /// A publishing channel is gone: what has no answer yet gets none.
+    pub fn unanswered(&self, producer: u32) {
+        let all = Number { producer, seq: 0 }..=Number { producer, seq: u64::MAX };
+        for (_, published) in self.log().published.range_mut(all) {
+            if published.answer == Answer::Outstanding {
+                published.answer = Answer::Lost;
+            }
         }
     }
 

@@ -1,12 +1,12 @@
 //! A client that publishes numbered messages with confirms, and writes down every answer.
 
 use super::{Answer, History, Number, transactional};
-use crate::harness::amqp::{arguments, int, persistent};
+use crate::harness::amqp::{arguments, connect_in_time, int, persistent, while_connected};
 use crate::harness::wait::in_time;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{Future, FutureExt};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
+use lapin::{Channel, Confirmation, Connection, PublisherConfirm};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,10 +116,10 @@ async fn confirming(
     uri: &str,
     stopped: &watch::Receiver<bool>,
 ) -> lapin::Result<()> {
-    let (_connection, channel) = open(uri).await?;
+    let (connection, channel) = open(uri).await?;
     let mut session = Session::new(history, options, channel);
-    let ended = session.publish(stopped).await;
-    session.give_up_outstanding();
+    let ended = while_connected(&connection, session.publish(stopped)).await;
+    history.unanswered(session.producer);
     ended
 }
 
@@ -148,10 +148,14 @@ pub(super) async fn publish(
 }
 
 /// A connection and a channel of it that confirms.
-async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+pub(super) async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
+    let connection = connect_in_time(uri).await?;
+    let channel = while_connected(&connection, async {
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    });
+    let channel = channel.await?;
     Ok((connection, channel))
 }
 
@@ -223,13 +227,5 @@ impl<'a> Session<'a> {
         let answer = if answer?.is_ack() { Answer::Confirmed } else { Answer::Refused };
         self.history.answered(number, answer);
         Ok(())
-    }
-
-    /// The connection is gone: what has no answer gets none.
-    fn give_up_outstanding(&self) {
-        for seq in 1..=self.seq {
-            let number = Number { producer: self.producer, seq };
-            self.history.unanswered(number);
-        }
     }
 }

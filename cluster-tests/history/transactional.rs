@@ -2,7 +2,8 @@
 
 use super::publisher::publish;
 use super::{Answer, History, Number, PublisherOptions};
-use lapin::{Channel, Connection, ConnectionProperties};
+use crate::harness::amqp::{connect_in_time, while_connected};
+use lapin::{Channel, Connection};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -16,10 +17,24 @@ pub(super) async fn session(
     uri: &str,
     stopped: &watch::Receiver<bool>,
 ) -> lapin::Result<()> {
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let connection = connect_in_time(uri).await?;
+    let producer = history.producer();
+    let work = commit(history, options, &connection, producer, stopped);
+    let ended = while_connected(&connection, work).await;
+    history.unanswered(producer);
+    ended?;
+    connection.close(200, "done".into()).await
+}
+
+async fn commit(
+    history: &History,
+    options: &PublisherOptions,
+    connection: &Connection,
+    producer: u32,
+    stopped: &watch::Receiver<bool>,
+) -> lapin::Result<()> {
     let channel = connection.create_channel().await?;
     channel.tx_select().await?;
-    let producer = history.producer();
     let per_second = options.per_second.max(1);
     let size = u64::from(options.transactions_of);
     let mut pace =
@@ -45,7 +60,7 @@ pub(super) async fn session(
         numbers.iter().for_each(|number| history.answered(*number, answer));
         ended?;
     }
-    connection.close(200, "done".into()).await
+    Ok(())
 }
 
 async fn send(

@@ -18,8 +18,9 @@ fn publish(history: &History, seq: u64, answer: Answer) {
     history.publishing(number(seq), "q", 0, Duration::ZERO);
     match answer {
         Answer::Outstanding => {}
-        Answer::Lost => history.unanswered(number(seq)),
-        Answer::Confirmed | Answer::Refused => history.answered(number(seq), answer),
+        Answer::Lost | Answer::Confirmed | Answer::Refused => {
+            history.answered(number(seq), answer);
+        }
     }
 }
 

@@ -87,7 +87,7 @@ async fn reject_from(uri: &str, queue: &str) -> lapin::Result<()> {
     while let Some(delivery) = consumer.next().await {
         let delivery = delivery?;
         let reject = BasicNackOptions { requeue: false, ..BasicNackOptions::default() };
-        while_connected(&channel, delivery.nack(reject)).await?;
+        while_connected(&connection, delivery.nack(reject)).await?;
     }
     Ok(())
 }
