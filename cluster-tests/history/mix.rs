@@ -101,7 +101,9 @@ impl Mix {
         let levels = self.has_levels.then(|| of(LEVELS, 5, 10, 0));
         for consumer in plain.chain(consumers()).chain(levels) {
             let (uris, reconnects) = (uris(), homes.reconnects);
-            load = load.consume(ConsumerOptions { uris, reconnects, ..consumer });
+            // A get without a majority closes its connection (GET-06).
+            let polls = consumer.polls && reconnects;
+            load = load.consume(ConsumerOptions { uris, reconnects, polls, ..consumer });
         }
         if homes.reconnects { load.churn(homes.uris.clone()) } else { load }
     }
