@@ -3,7 +3,7 @@
 use super::publisher::publish;
 use super::{Answer, History, Number, PublisherOptions};
 use crate::harness::amqp::{connect_in_time, while_connected};
-use lapin::{Channel, Connection};
+use lapin::Channel;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -19,7 +19,13 @@ pub(super) async fn session(
 ) -> lapin::Result<()> {
     let connection = connect_in_time(uri).await?;
     let producer = history.producer();
-    let work = commit(history, options, &connection, producer, stopped);
+    let opened = async {
+        let channel = connection.create_channel().await?;
+        channel.tx_select().await?;
+        Ok(channel)
+    };
+    let channel = while_connected(&connection, opened).await?;
+    let work = commit(history, options, &channel, producer, stopped);
     let ended = while_connected(&connection, work).await;
     history.unanswered(producer);
     ended?;
@@ -29,12 +35,10 @@ pub(super) async fn session(
 async fn commit(
     history: &History,
     options: &PublisherOptions,
-    connection: &Connection,
+    channel: &Channel,
     producer: u32,
     stopped: &watch::Receiver<bool>,
 ) -> lapin::Result<()> {
-    let channel = connection.create_channel().await?;
-    channel.tx_select().await?;
     let per_second = options.per_second.max(1);
     let size = u64::from(options.transactions_of);
     let mut pace =
@@ -47,7 +51,7 @@ async fn commit(
         let numbers: Vec<Number> =
             (first..first + size).map(|seq| Number { producer, seq }).collect();
         let commits = !transaction.is_multiple_of(ROLLED_BACK);
-        let sent = send(history, options, &channel, &numbers).await;
+        let sent = send(history, options, channel, &numbers).await;
         let (answer, ended) = match sent {
             // Whatever becomes of the request, nobody has asked for a commit (TX-09).
             Err(error) => (Answer::Refused, Err(error)),
