@@ -6,6 +6,7 @@ mod excuse;
 mod letters;
 mod limit;
 mod order;
+mod prefetch;
 mod redelivery;
 mod replicas;
 mod single_active;
@@ -42,6 +43,8 @@ pub enum Violation {
     /// A message was delivered more often than its queue's delivery limit allows, or died before it was
     /// delivered that often.
     OverLimit(String),
+    /// A consumer was given more than its prefetch allows.
+    OverPrefetch(String),
     /// A queue that had been declared was not there for a publish through another node, or a message of a
     /// deleted queue came back.
     Forgotten(String),
@@ -59,6 +62,7 @@ pub fn violations(log: &Log) -> Vec<Violation> {
     found.extend(letters::check(log, &heard));
     found.extend(early::check(log));
     found.extend(single_active::check(log));
+    found.extend(prefetch::check(log));
     let (redelivered, mut claims) = redelivery::check(log, &heard);
     found.extend(redelivered);
     claims.extend(order::check(log));

@@ -50,6 +50,7 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::Together(_) => "together",
             Violation::TooEarly(_) => "too early",
             Violation::OverLimit(_) => "over limit",
+            Violation::OverPrefetch(_) => "over prefetch",
             Violation::Forgotten(_) => "forgotten",
             Violation::Served(_) => "served",
             Violation::Stuck(_) => "stuck",
@@ -408,4 +409,19 @@ fn a_delivery_limit_is_kept_and_not_undercut() {
 fn a_queue_that_was_not_there_is_told() {
     let told = after(&[1, 2, 3, 4], |history, _| history.forgotten("'q'".to_owned()));
     assert_eq!(told, ["forgotten"]);
+}
+
+#[test]
+fn a_prefetch_is_kept() {
+    let held = |most: u64| {
+        let (history, consumer) = sound();
+        let give = |seq| history.delivered(consumer, &number(seq).body(BYTES), false);
+        let mut held: Vec<usize> = (1..=most).map(give).collect();
+        held.drain(..).for_each(|place| history.settled(place, Fate::Settled));
+        held.extend((most + 1..=4).map(give));
+        held.into_iter().for_each(|place| history.settled(place, Fate::Settled));
+        kinds(&history.snapshot())
+    };
+    assert!(held(u64::from(PREFETCH)).is_empty());
+    assert_eq!(held(u64::from(PREFETCH) + 1), ["over prefetch"]);
 }
