@@ -277,6 +277,17 @@ pub async fn while_connected<T>(
     }
 }
 
+/// Closes a connection; an error if that takes too long, as lapin 4.12 waits for ever for a node that was
+/// killed meanwhile.
+///
+/// # Errors
+/// The connection was lost before close-ok.
+pub async fn close_in_time(connection: &Connection) -> lapin::Result<()> {
+    let timed_out = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let close = connection.close(200, "done".into());
+    tokio::time::timeout(REQUEST_BOUND, close).await.map_err(|_| timed_out())?
+}
+
 /// A connection; an error if that takes too long, as lapin 4.12 waits for ever for a node that was killed
 /// meanwhile.
 ///

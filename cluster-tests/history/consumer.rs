@@ -19,6 +19,10 @@ use tokio::task::JoinHandle;
 /// Interval between two polls of an empty queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Time without a delivery after which a consumer that holds settles: longer than the broker takes to
+/// send what a prefetch allows, so that one message more would be seen.
+const HOLD_TIME: Duration = Duration::from_millis(50);
+
 /// What a consumer does.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
@@ -34,6 +38,8 @@ pub struct ConsumerOptions {
     pub rejects_every: u64,
     /// Whether it gives every delivery back, until the queue's delivery limit ends that.
     pub returns_all: bool,
+    /// Whether it settles only when nothing more comes: when it holds its prefetch, or all there is.
+    pub holds: bool,
     /// Whether it polls with `basic.get` instead of consuming.
     pub polls: bool,
     /// The queues in which each message has died and the reasons, the last first: what `x-death` must tell.
@@ -53,6 +59,7 @@ impl ConsumerOptions {
             returns_every: 0,
             rejects_every: 0,
             returns_all: false,
+            holds: false,
             polls: false,
             deaths: &[],
             reconnects: false,
@@ -169,6 +176,14 @@ async fn attached(
     session.follow(consumer, stopped).await
 }
 
+/// A delivery that is not settled yet.
+struct Taken {
+    delivery: Delivery,
+    /// Its place in the history.
+    place: usize,
+    fate: Fate,
+}
+
 /// One attached consumer's life.
 struct Session<'a> {
     history: &'a History,
@@ -187,7 +202,7 @@ impl Session<'_> {
             match self.channel.basic_get(queue, BasicGetOptions::default()).await? {
                 Some(message) => {
                     taken += 1;
-                    self.take(&message.delivery, taken).await?;
+                    self.settle(&mut vec![self.take(message.delivery, taken)]).await?;
                 }
                 None => tokio::time::sleep(POLL_INTERVAL).await,
             }
@@ -201,19 +216,28 @@ impl Session<'_> {
         mut stopped: watch::Receiver<bool>,
     ) -> lapin::Result<()> {
         let mut taken = 0;
+        let mut held = Vec::new();
         let at = |now| *self.stage.lock().expect("a stage") = now;
         at("takes deliveries");
         loop {
             let delivery = tokio::select! {
                 // The sender lives as long as the task is waited for.
                 _ = stopped.wait_for(|stop| *stop) => break,
-                delivery = consumer.next() => delivery,
+                delivery = consumer.next() => Some(delivery),
+                () = tokio::time::sleep(HOLD_TIME), if !held.is_empty() => None,
+            };
+            let Some(delivery) = delivery else {
+                self.settle(&mut held).await?;
+                continue;
             };
             let Some(delivery) = delivery else {
                 return Err(std::io::Error::other("the broker cancelled the consumer").into());
             };
             taken += 1;
-            self.take(&delivery?, taken).await?;
+            held.push(self.take(delivery?, taken));
+            if !self.options.holds {
+                self.settle(&mut held).await?;
+            }
         }
         let cancel = BasicCancelOptions::default();
         at("cancels");
@@ -222,15 +246,17 @@ impl Session<'_> {
         // What had been sent before cancel-ok was seen (CON-10).
         while let Some(delivery) = consumer.next().await {
             taken += 1;
-            self.take(&delivery?, taken).await?;
+            held.push(self.take(delivery?, taken));
         }
+        self.settle(&mut held).await?;
         at("closes its channel");
         self.channel.close(200, "done".into()).await
     }
 
-    async fn take(&self, delivery: &Delivery, taken: u64) -> lapin::Result<()> {
+    /// Writes a delivery down, and chooses what becomes of it.
+    fn take(&self, delivery: Delivery, taken: u64) -> Taken {
         let place = self.history.delivered(self.number, &delivery.data, delivery.redelivered);
-        self.check_deaths(delivery);
+        self.check_deaths(&delivery);
         let one_of = |every: u64| every > 0 && taken.is_multiple_of(every);
         let fate = if one_of(self.options.rejects_every) {
             Fate::Rejected
@@ -241,18 +267,25 @@ impl Session<'_> {
         } else {
             Fate::Settled
         };
-        // Written down first: the redelivery may come before the call returns.
-        self.history.settled(place, fate);
-        let settle = async {
+        Taken { delivery, place, fate }
+    }
+
+    /// Settles what it holds, the oldest first.
+    async fn settle(&self, held: &mut Vec<Taken>) -> lapin::Result<()> {
+        for Taken { delivery, place, fate } in std::mem::take(held) {
+            // Written down first: the redelivery may come before the call returns.
+            self.history.settled(place, fate);
             match fate {
                 Fate::Returned | Fate::Rejected => {
                     let requeue = fate == Fate::Returned;
-                    delivery.nack(BasicNackOptions { requeue, multiple: false }).await
+                    delivery.nack(BasicNackOptions { requeue, multiple: false }).await?;
                 }
-                Fate::Held | Fate::Settled => delivery.ack(BasicAckOptions::default()).await,
+                Fate::Held | Fate::Settled => {
+                    delivery.ack(BasicAckOptions::default()).await?;
+                }
             }
-        };
-        settle.await.map(drop)
+        }
+        Ok(())
     }
 
     /// `x-death` tells the deaths that the queues' rules say, each once (DLX-29).

@@ -97,7 +97,8 @@ impl Mix {
             let (uris, reconnects) = (uris(), homes.reconnects);
             load = load.publish(PublisherOptions { uris, reconnects, ..publisher });
         }
-        let plain = self.plain.iter().map(|queue| of(queue, 20, 0, 0));
+        let plain = self.plain.iter();
+        let plain = plain.map(|queue| ConsumerOptions { holds: true, ..of(queue, 20, 0, 0) });
         let levels = self.has_levels.then(|| of(LEVELS, 5, 10, 0));
         for consumer in plain.chain(consumers()).chain(levels) {
             let (uris, reconnects) = (uris(), homes.reconnects);
