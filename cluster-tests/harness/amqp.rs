@@ -277,24 +277,24 @@ pub async fn while_connected<T>(
     }
 }
 
-/// Closes a connection; an error if that takes too long, as lapin 4.12 waits for ever for a node that was
-/// killed meanwhile.
+/// Closes a connection; an error if that takes too long.
 ///
 /// # Errors
 /// The connection was lost before close-ok.
 pub async fn close_in_time(connection: &Connection) -> lapin::Result<()> {
-    let timed_out = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let close = connection.close(200, "done".into());
-    tokio::time::timeout(REQUEST_BOUND, close).await.map_err(|_| timed_out())?
+    bounded(connection.close(200, "done".into())).await
 }
 
-/// A connection; an error if that takes too long, as lapin 4.12 waits for ever for a node that was killed
-/// meanwhile.
+/// A connection; an error if that takes too long.
 ///
 /// # Errors
 /// The connection is not established.
 pub async fn connect_in_time(uri: &str) -> lapin::Result<Connection> {
-    let connect = Connection::connect(uri, ConnectionProperties::default());
-    let timed_out = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    tokio::time::timeout(REQUEST_BOUND, connect).await.map_err(|_| timed_out())?
+    bounded(try_connect(uri)).await
+}
+
+/// An error where the work takes too long: lapin 4.12 waits for ever for a node that was killed meanwhile.
+async fn bounded<T>(work: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    let timed_out = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
+    tokio::time::timeout(REQUEST_BOUND, work).await.map_err(timed_out)?
 }

@@ -202,7 +202,7 @@ impl Session<'_> {
             match self.channel.basic_get(queue, BasicGetOptions::default()).await? {
                 Some(message) => {
                     taken += 1;
-                    self.settle(&mut vec![self.take(message.delivery, taken)]).await?;
+                    self.settle(vec![self.take(message.delivery, taken)]).await?;
                 }
                 None => tokio::time::sleep(POLL_INTERVAL).await,
             }
@@ -227,7 +227,7 @@ impl Session<'_> {
                 () = tokio::time::sleep(HOLD_TIME), if !held.is_empty() => None,
             };
             let Some(delivery) = delivery else {
-                self.settle(&mut held).await?;
+                self.settle(std::mem::take(&mut held)).await?;
                 continue;
             };
             let Some(delivery) = delivery else {
@@ -236,7 +236,7 @@ impl Session<'_> {
             taken += 1;
             held.push(self.take(delivery?, taken));
             if !self.options.holds {
-                self.settle(&mut held).await?;
+                self.settle(std::mem::take(&mut held)).await?;
             }
         }
         let cancel = BasicCancelOptions::default();
@@ -248,7 +248,7 @@ impl Session<'_> {
             taken += 1;
             held.push(self.take(delivery?, taken));
         }
-        self.settle(&mut held).await?;
+        self.settle(held).await?;
         at("closes its channel");
         self.channel.close(200, "done".into()).await
     }
@@ -270,9 +270,9 @@ impl Session<'_> {
         Taken { delivery, place, fate }
     }
 
-    /// Settles what it holds, the oldest first.
-    async fn settle(&self, held: &mut Vec<Taken>) -> lapin::Result<()> {
-        for Taken { delivery, place, fate } in std::mem::take(held) {
+    /// Settles these, the oldest first.
+    async fn settle(&self, held: Vec<Taken>) -> lapin::Result<()> {
+        for Taken { delivery, place, fate } in held {
             // Written down first: the redelivery may come before the call returns.
             self.history.settled(place, fate);
             match fate {
