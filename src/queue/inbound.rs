@@ -12,7 +12,7 @@ use crate::{
     store::StoreError,
     transfer::answer_of,
 };
-use quorate_types::{LetterHome, PlantedBug, Sequence, SessionId, StartNumber};
+use quorate_types::{Home, LetterHome, PlantedBug, Sequence, SessionId, StartNumber};
 
 /// A sender that numbers its commands to this machine.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     fn numbered(&mut self, batch: &Numbered<'_>, apply: &mut Apply<'_>) -> Result<(), StoreError> {
-        let Numbered { sender, first, commands, .. } = *batch;
+        let Numbered { sender, first, mark, commands } = *batch;
         if self.is_sender_over(sender) {
             refuse_over(sender, commands, apply);
             return Ok(());
@@ -61,7 +61,7 @@ impl Machine {
             self.fence(node, StartNumber(start.0.saturating_sub(1)), apply)?;
             self.stabilize(apply)?;
         }
-        let last = self.received(sender).map_or(Sequence(0), |record| record.last);
+        let last = self.last_received(sender, mark);
         if first.0 > last.0 + 1 && !PlantedBug::NoGapRefusal.is_in() {
             refuse(commands, apply);
             let (want, by) = (Sequence(last.0 + 1), self.letter_home());
@@ -153,6 +153,19 @@ impl Machine {
         match sender {
             Sender::Session(session) => self.is_fenced(session),
             Sender::Letters(from) => self.is_over(from),
+        }
+    }
+
+    /// The highest number received from the sender.
+    ///
+    /// A session goes on when another node starts anew, but that node's connection-bound queues are
+    /// gone and with them the record of the session. Its commands below the mark have been answered,
+    /// by an earlier start of the node or because that start had ended (SES 3, NAM 8).
+    fn last_received(&self, sender: Sender, mark: Sequence) -> Sequence {
+        let last = self.received(sender).map_or(Sequence(0), |record| record.last);
+        match (self.home, sender) {
+            (Home::Node(_), Sender::Session(_)) => last.max(Sequence(mark.0.saturating_sub(1))),
+            (Home::Node(_) | Home::Group(_), _) => last,
         }
     }
 

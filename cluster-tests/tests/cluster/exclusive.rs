@@ -2,10 +2,14 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-use lapin::options::BasicGetOptions;
-use lapin::types::FieldTable;
-use quorate_cluster_tests::harness::amqp::{exclusive, open_confirming, persistent};
-use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use lapin::options::{BasicGetOptions, BasicPublishOptions};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Connection};
+use quorate_cluster_tests::harness::amqp::{
+    exclusive, get, open, open_confirming, persistent, publish_confirmed,
+};
+use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_beyond_the_budget_are_on_disk_and_come_back_in_order() {
@@ -39,4 +43,44 @@ async fn bodies_beyond_the_budget_are_on_disk_and_come_back_in_order() {
         let body = &got.delivery.data;
         assert_eq!(*body, number.to_be_bytes().repeat(BODY_BYTES / 4), "message {number}");
     }
+}
+
+/// A queue that lasts as long as its connection.
+async fn reply_queue(uri: &str) -> (Connection, Channel, ShortString) {
+    let (connection, channel) = open(uri).await;
+    let declared = channel.queue_declare("".into(), exclusive(), FieldTable::default()).await;
+    let name = declared.expect("declare-ok").name().clone();
+    (connection, channel, name)
+}
+
+/// NAM 8, SES 3: what other nodes publish reaches the queues of a node's later processes too.
+#[tokio::test(flavor = "multi_thread")]
+async fn nam_8_publishes_of_other_nodes_reach_the_queues_of_a_node_that_has_started_again() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+    for start in 1..=3 {
+        let (_connection, channel, queue) = reply_queue(&cluster.amqp_uri(2)).await;
+        for _ in 0..3 {
+            publish_confirmed(&publisher, queue.as_str(), b"reply").await;
+            assert!(get(&channel, queue.as_str()).await.is_some(), "start {start}");
+        }
+        cluster.node(2).kill9();
+        cluster.node(2).restart().await;
+    }
+}
+
+/// NAM 8: the queues of a dead process have ended, whether or not its node ever starts again.
+#[tokio::test(flavor = "multi_thread")]
+async fn nam_8_what_was_under_way_to_a_process_that_died_is_returned() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+    let (_connection, _channel, queue) = reply_queue(&cluster.amqp_uri(2)).await;
+    publish_confirmed(&publisher, queue.as_str(), b"reply").await;
+    cluster.node(2).pause();
+    let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let sent = publisher.basic_publish("".into(), queue, mandatory, b"late", persistent()).await;
+    let sent = sent.expect("sent");
+    cluster.node(2).kill9();
+    let confirm = in_time("a confirm", LIFECYCLE_BOUND, sent).await.expect("a confirm");
+    assert!(confirm.take_message().is_some(), "returned, since its queue has ended");
 }

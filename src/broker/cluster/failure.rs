@@ -221,6 +221,7 @@ impl Node {
         loop {
             interval.tick().await;
             self.cluster.fence_dead_nodes().await;
+            self.front.answer_for_ended_starts();
             self.leader.send_majority_contacts();
             self.clients.send_counts();
             for group in self.base.led.groups() {

@@ -25,6 +25,23 @@ impl FrontEnd {
         }
     }
 
+    /// Answers commands to connection-bound queues of nodes whose latest start is fenced: the queues
+    /// have ended with it, and the node may never start again (NAM 8).
+    pub(crate) fn answer_for_ended_starts(self: &Arc<Self>) {
+        let ended: Vec<_> = {
+            let catalog = self.base.catalog.read();
+            let nodes = catalog.nodes().filter(|(_, entry)| entry.start <= entry.fenced);
+            nodes.map(|(node, entry)| (node, entry.fenced)).collect()
+        };
+        for (node, start) in ended.into_iter().filter(|(node, _)| *node != self.base.context.me) {
+            // Answers are for a session of this node that may end meanwhile: then nobody takes them.
+            let Some(session) = self.base.context.session() else { return };
+            for answered in self.base.proposers.ended(node, start) {
+                self.complete(Home::Node(node), session, answered);
+            }
+        }
+    }
+
     fn complete(self: &Arc<Self>, home: Home, session: SessionId, answered: Answered) {
         match (answered.ticket, answered.reply) {
             (Ticket::None, _) => {}

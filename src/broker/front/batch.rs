@@ -343,6 +343,21 @@ impl Batches {
         self.unsent = self.unsent.min(from);
     }
 
+    /// Puts the present mark into the unanswered batches.
+    pub(crate) fn renew_marks(&mut self) {
+        let mark = self.mark();
+        for under_way in &mut self.under_way {
+            Arc::make_mut(&mut under_way.batch).mark = mark;
+        }
+    }
+
+    /// Answers every command with `Gone`, since all queues that they name have ended.
+    pub(crate) fn end_all(&mut self, into: &mut Vec<Answered>) {
+        while self.cut().is_some() {}
+        let gone = (self.mark().0..self.next.0).map(|number| (Sequence(number), Reply::Gone));
+        self.answered(Sequence(0), self.next, gone.collect(), into);
+    }
+
     /// The oldest unanswered batch that has been sent.
     pub(crate) fn oldest_sent(&self) -> Option<&Arc<ProposedBatch>> {
         let oldest = self.unanswered(Sequence(0))?;

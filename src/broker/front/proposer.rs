@@ -27,7 +27,7 @@ use crate::{
 use parking_lot::Mutex;
 use quorate_queue::Reply;
 use quorate_storage::codec::batch::ProposedBatch;
-use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
+use quorate_types::{Home, NodeId, Sequence, SessionId, StartNumber, Term};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -170,6 +170,11 @@ impl Proposer {
     pub(crate) fn wanted(&self, courier: &impl Courier, session: SessionId, want: Sequence) {
         let mut state = self.state.lock();
         if state.batches.session() == session {
+            if matches!(self.home, Home::Node(_)) {
+                // Perhaps a later start of the node, which does not know what earlier ones have
+                // answered: the present mark tells it which number comes next (NAM 8).
+                state.batches.renew_marks();
+            }
             state.batches.send_again(want);
             self.send(&mut state, courier);
         }
@@ -218,6 +223,22 @@ impl Proposer {
             }
             state.update_held();
             self.send(&mut state, courier);
+        }
+        answered
+    }
+
+    /// Handles the end of a node's starts up to this one: its connection-bound queues have ended, so
+    /// commands to them are answered with `Gone` (NAM 8). Nothing if a later start has announced
+    /// itself, which answers them.
+    pub(crate) fn ended(&self, courier: &impl Courier, start: StartNumber) -> Vec<Answered> {
+        let mut answered = Vec::new();
+        let mut state = self.state.lock();
+        if state.leader.is_none_or(|(_, term)| term.0 <= start.0) {
+            state.leader = None;
+            state.batches.end_all(&mut answered);
+            state.arrivals.clear();
+            state.note_progress(courier.now());
+            state.update_held();
         }
         answered
     }

@@ -137,6 +137,12 @@ impl Proposers {
         }
     }
 
+    /// Handles the end of the node's starts up to this one; returns the answered commands.
+    pub(crate) fn ended(&self, node: NodeId, start: StartNumber) -> Vec<Answered> {
+        let Some(proposer) = self.homes.get(&Home::Node(node)) else { return Vec::new() };
+        proposer.ended(self, start)
+    }
+
     /// Records the announcement of a leader of the home; false if a later one is known (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) -> bool {
         let news =

@@ -4,6 +4,7 @@
 
 mod home;
 mod link;
+mod starts;
 
 use super::*;
 use crate::{
@@ -94,6 +95,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(HOME, Machine::new(HOME), Term(1))
+    }
+
+    fn with(home: Home, machine: Machine, term: Term) -> Self {
         let lane = Lane {
             sent: RefCell::default(),
             room: Cell::new(usize::MAX),
@@ -103,11 +108,11 @@ impl World {
         };
         let held = MemoryBudget::new(1 << 30).account(Share::InFlight);
         let world = Self {
-            proposer: Proposer::new(HOME, SESSION, held),
+            proposer: Proposer::new(home, SESSION, held),
             lane,
-            machine: Machine::new(HOME),
+            machine,
             index: LogIndex(0),
-            term: Term(1),
+            term,
             answers: VecDeque::new(),
             callers: Vec::new(),
         };
@@ -122,7 +127,11 @@ impl World {
             let name = ResourceName { vhost: ShortString::from_static("/"), name };
             let config = QueueConfig::plain(QueueType::Quorum);
             let (sender, receiver) = oneshot::channel();
-            let create = Command::CreateQueue { name: name.clone(), config, bound: None };
+            let bound = match self.proposer.home {
+                Home::Node(_) => Some(self.callers.len() as u64),
+                Home::Group(_) => None,
+            };
+            let create = Command::CreateQueue { name: name.clone(), config, bound };
             self.callers.push((name, receiver));
             self.proposer.submit(&self.lane, |batches| batches.push(create, Ticket::Reply(sender)));
         }
@@ -164,6 +173,20 @@ impl World {
         }
     }
 
+    fn occurs(&mut self, event: Event) {
+        match event {
+            Event::Submit(count) => self.submit(count),
+            Event::Deliver => self.deliver(),
+            Event::LoseBatch => self.lose_batch(),
+            Event::Answer => self.answer(1),
+            Event::AnswerTwice => self.answer(2),
+            Event::LoseAnswer => self.answer(0),
+            Event::Room(room) => self.set_room(room),
+            Event::NewTerm => self.new_term(),
+            Event::Pass(ms) => self.pass(Duration::from_millis(ms)),
+        }
+    }
+
     fn set_room(&mut self, room: usize) {
         self.lane.room.set(room);
         if room > self.lane.sent.borrow().len() && self.lane.waited_for.take() {
@@ -185,6 +208,19 @@ impl World {
 
     /// Without further failures everything must be answered and have been applied once.
     fn finish(mut self) {
+        self.settle_down();
+        let made = self.machine.queues().count();
+        assert_eq!(made, self.callers.len(), "each command is taken exactly once");
+        for (name, mut receiver) in self.callers {
+            let reply = receiver.try_recv();
+            assert!(matches!(reply, Ok(Reply::Created(_))), "{name}: {reply:?}");
+            let Ok(Reply::Created(id)) = reply else { continue };
+            assert_eq!(self.machine.queue(id).map(|queue| queue.name), Some(name));
+        }
+    }
+
+    /// Delivers everything until nothing is under way.
+    fn settle_down(&mut self) {
         self.set_room(usize::MAX);
         for _ in 0..1_000 {
             while !self.lane.sent.borrow().is_empty() || !self.answers.is_empty() {
@@ -195,14 +231,6 @@ impl World {
             if self.lane.sent.borrow().is_empty() {
                 break;
             }
-        }
-        let made = self.machine.queues().count();
-        assert_eq!(made, self.callers.len(), "each command is taken exactly once");
-        for (name, mut receiver) in self.callers {
-            let reply = receiver.try_recv();
-            assert!(matches!(reply, Ok(Reply::Created(_))), "{name}: {reply:?}");
-            let Ok(Reply::Created(id)) = reply else { continue };
-            assert_eq!(self.machine.queue(id).map(|queue| queue.name), Some(name));
         }
     }
 }
@@ -329,19 +357,7 @@ proptest! {
         events in prop::collection::vec(event(), 1..120),
     ) {
         let mut world = World::new();
-        for event in events {
-            match event {
-                Event::Submit(count) => world.submit(count),
-                Event::Deliver => world.deliver(),
-                Event::LoseBatch => world.lose_batch(),
-                Event::Answer => world.answer(1),
-                Event::AnswerTwice => world.answer(2),
-                Event::LoseAnswer => world.answer(0),
-                Event::Room(room) => world.set_room(room),
-                Event::NewTerm => world.new_term(),
-                Event::Pass(ms) => world.pass(Duration::from_millis(ms)),
-            }
-        }
+        events.into_iter().for_each(|event| world.occurs(event));
         world.finish();
     }
 }

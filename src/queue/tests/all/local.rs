@@ -1,8 +1,8 @@
 //! Connection-bound queues: the same machine in the memory of one node (NAM 8).
 
 use crate::world::{Step, World, heads, name, session};
-use quorate_queue::{Command, Machine, QueueConfig, Reply};
-use quorate_types::{Home, Level, NodeId, QueueId, QueueType, StartNumber};
+use quorate_queue::{Answer, Command, Machine, Origin, QueueConfig, Reply};
+use quorate_types::{Home, Level, NodeId, QueueId, QueueType, Sequence, StartNumber};
 
 fn create(world: &mut World, bound: Option<u64>) -> Reply {
     let config = QueueConfig::plain(QueueType::Classic);
@@ -28,4 +28,25 @@ fn messages_go_through_as_in_a_group() {
     let reply = world.one(session(3, 44), Command::Get { queue, timeout_default_ms: None });
     let Reply::Got(got) = reply else { panic!("{reply:?}") };
     assert_eq!((got.message.position, got.ready), (0, 1));
+}
+
+/// Another node's session goes on over the starts of this node, and what is below its mark has been
+/// answered (SES 3).
+#[test]
+fn nam_8_a_session_of_another_node_begins_at_its_mark() {
+    let mut world = World::with(Machine::new_local(NodeId(3), StartNumber(44)));
+    let session = session(1, 7);
+    let origin = |first, mark| Origin::Session { session, first: Sequence(first), mark: Sequence(mark) };
+    let create = |bound| {
+        let config = QueueConfig::plain(QueueType::Classic);
+        Step::Other(Command::CreateQueue { name: name("reply"), config, bound: Some(bound) })
+    };
+    let want = [Answer::Want { session, want: Sequence(58) }];
+    assert_eq!(world.send(origin(60, 58), &[create(60)]), want, "58 and 59 are under way");
+    let first = world.send(origin(58, 58), &[create(58), create(59)]);
+    assert!(matches!(first[..], [Answer::Answered { .. }]), "{first:?}");
+    assert_eq!(world.send(origin(58, 58), &[create(58), create(59)]), first, "a repeat");
+    let next = world.send(origin(60, 60), &[create(60)]);
+    assert!(matches!(next[..], [Answer::Answered { .. }]), "{next:?}");
+    assert_eq!(world.machine.queues().count(), 3);
 }
