@@ -24,6 +24,9 @@ const FORMATION: Duration = Duration::from_secs(2);
 /// Ticks from the start of a node to the opening of its disk, at most.
 const START_TICKS: u32 = 3;
 
+/// In seeds with disks that hang, one of so many failures comes with one.
+const HANGS_ONE_OF: u64 = 8;
+
 /// When failures end.
 const FAULTS: Duration = Duration::from_secs(18);
 
@@ -34,6 +37,8 @@ struct Driver {
     sim: Sim<'static>,
     world: Arc<World>,
     chance: Chance,
+    /// Chance of disks that hang, apart, so that seeds without them keep their meaning.
+    hangs: Chance,
     invariants: Invariants,
     /// The term of each node's last vote in each group, to notice new votes.
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
@@ -48,6 +53,7 @@ enum Repair {
     Join(NodeId, NodeId),
     Release(NodeId, NodeId),
     Trust(NodeId),
+    Answer(NodeId),
 }
 
 /// Runs a seed; its trace is complete even if it fails.
@@ -96,6 +102,7 @@ impl Driver {
             sim,
             world,
             chance: Chance::new(seed),
+            hangs: Chance::new(seed.wrapping_add(1 << 32)),
             invariants: Invariants::default(),
             votes: BTreeMap::new(),
             dark_ticks: BTreeMap::new(),
@@ -159,6 +166,9 @@ impl Driver {
             self.note(&format!("the disk of node {node} has failed: {loss:?}"));
             self.end(node, Health::Killed);
         }
+        if self.world.is_broken() {
+            self.world.trouble(self.sim.elapsed());
+        }
         let violated = self.invariants.check(&self.world);
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
@@ -181,6 +191,9 @@ impl Driver {
 impl Driver {
     /// Causes a failure, if there are not too many already.
     fn harm(&mut self) {
+        if self.world.disks_hang && self.hangs.below(HANGS_ONE_OF) == 0 {
+            self.hang();
+        }
         let node = self.chance.one_of(&NODES);
         let others: Vec<_> = NODES.into_iter().filter(|other| *other != node).collect();
         let other = self.chance.one_of(&others);
@@ -304,6 +317,16 @@ impl Driver {
         self.repairs.push((until, Repair::Trust(node)));
     }
 
+    /// A node's disk does not answer.
+    fn hang(&mut self) {
+        let node = self.hangs.one_of(&NODES);
+        let until = self.sim.elapsed() + Duration::from_millis(self.hangs.between(200, 3_000));
+        if self.world.hanging.lock().insert(node) {
+            self.note(&format!("the disk of node {node} hangs until {until:?}"));
+            self.repairs.push((until, Repair::Answer(node)));
+        }
+    }
+
     /// Messages between two nodes are delayed.
     fn hold(&mut self, one: NodeId, other: NodeId, until: Duration) {
         if self.world.is_cut(one, other) {
@@ -330,6 +353,7 @@ impl Driver {
                 self.world.disks.get(&node).unwrap().call_failures_off();
                 self.world.failing.lock().remove(&node);
             }
+            Repair::Answer(node) => drop(self.world.hanging.lock().remove(&node)),
             Repair::Join(one, other) => {
                 self.note(&format!("nodes {one} and {other} are joined"));
                 self.world.cut.lock().remove(&(one, other));

@@ -12,6 +12,7 @@ const CLOCK_GRAIN: Duration = Duration::from_millis(2);
 #[derive(Default)]
 struct Message {
     confirmed: bool,
+    published_at: Duration,
     deliveries: u32,
     /// It was settled, and a later request of its client was answered.
     settled: bool,
@@ -30,8 +31,9 @@ pub struct History {
 
 impl History {
     /// A message is published to a queue where it expires at `lives_until`, if that is a time.
-    pub fn published(&mut self, body: &str, lives_until: Option<Duration>) {
-        self.messages.entry(body.to_owned()).or_default().lives_until = lives_until;
+    pub fn published(&mut self, body: &str, now: Duration, lives_until: Option<Duration>) {
+        let message = Message { published_at: now, lives_until, ..Message::default() };
+        self.messages.insert(body.to_owned(), message);
     }
 
     pub fn confirmed(&mut self, body: &str) {
@@ -48,6 +50,16 @@ impl History {
         }
         if lives_until.is_some_and(|until| now + CLOCK_GRAIN < until) {
             self.violation(format!("{body} has expired at {now:?}, before {lives_until:?}"));
+        }
+    }
+
+    /// A message that is not marked as redelivered comes after one that its publisher published later
+    /// (DUR-04). It may have been given to a consumer that was lost before it was shown the message, if
+    /// anything was broken since its publish.
+    pub fn late(&mut self, body: &str, after: &str, calm_since: Duration) {
+        let Some(message) = self.known(body) else { return };
+        if message.published_at > calm_since {
+            self.violation(format!("{body} came after {after}"));
         }
     }
 
@@ -113,7 +125,7 @@ mod tests {
     fn a_lost_message_and_one_that_comes_again_are_noticed() {
         let mut history = History::default();
         for body in ["a", "b", "c"] {
-            history.published(body, None);
+            history.published(body, NOW, None);
         }
         history.confirmed("a");
         history.confirmed("b");
@@ -132,9 +144,9 @@ mod tests {
     #[test]
     fn an_early_end_and_a_forgotten_return_are_noticed() {
         let mut history = History::default();
-        history.published("a", Some(NOW));
+        history.published("a", Duration::ZERO, Some(NOW));
         history.delivered("a", NOW);
-        history.published("b", None);
+        history.published("b", NOW, None);
         (0..=2).for_each(|returned| history.shown("b", returned, 2));
         assert!(history.violations().is_empty());
         history.shown("b", 1, 2);
@@ -143,5 +155,15 @@ mod tests {
         assert_eq!(history.violations().len(), 2);
         history.delivered("a", NOW - Duration::from_millis(10));
         assert_eq!(history.violations().len(), 3);
+    }
+
+    #[test]
+    fn a_late_message_is_noticed_unless_a_lost_consumer_may_have_had_it() {
+        let mut history = History::default();
+        history.published("a", NOW, None);
+        history.late("a", "b", NOW + Duration::from_millis(1));
+        assert!(history.violations().is_empty());
+        history.late("a", "b", NOW - Duration::from_millis(1));
+        assert_eq!(history.violations(), ["a came after b"]);
     }
 }

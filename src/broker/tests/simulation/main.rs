@@ -33,7 +33,7 @@ const REPEAT_EVERY: u64 = 5;
 const HAVE_FOUND: [u64; 1] = [1034];
 
 /// Texts of which each must be in the trace of some seed: proof that the faults happened.
-const REACHED: [&str; 11] = [
+const REACHED: [&str; 12] = [
     "installing a snapshot",
     "loses its power",
     "has lost its power while it started",
@@ -42,6 +42,7 @@ const REACHED: [&str; 11] = [
     "are cut apart",
     "hears nothing from",
     "has failed",
+    "hangs until",
     "wait until",
     "this node leads",
     "has deleted",

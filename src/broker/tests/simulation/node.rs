@@ -51,7 +51,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
 
 async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     let database = open(world, me)?;
-    tokio::spawn(step(Arc::clone(&database)));
+    tokio::spawn(step(Arc::clone(world), me, Arc::clone(&database)));
     let identity = database.identity();
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
     let cluster = ClusterCell::new(identity.cluster);
@@ -131,8 +131,9 @@ fn dialer(world: &Arc<World>, me: NodeId) -> SimulatedConnect {
     })
 }
 
-/// Does the work of the database's threads. A sync takes one to four milliseconds.
-async fn step(database: Arc<Database>) {
+/// Does the work of the database's threads. A sync takes one to four milliseconds, or as long as the
+/// disk hangs.
+async fn step(world: Arc<World>, me: NodeId, database: Arc<Database>) {
     let work = Arc::new(Notify::new());
     let waker = Arc::clone(&work);
     database.when_there_is_work(Box::new(move || waker.notify_one()));
@@ -140,6 +141,9 @@ async fn step(database: Arc<Database>) {
         work.notified().await;
         loop {
             sleep(Duration::from_millis(chance::in_range(1..=4))).await;
+            while world.hanging.lock().contains(&me) {
+                sleep(Duration::from_millis(1)).await;
+            }
             if !database.step() {
                 break;
             }

@@ -50,6 +50,12 @@ pub struct World {
     /// Pairs of nodes between which messages are lost.
     pub cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
     pub running: Mutex<BTreeMap<NodeId, (Broker, Arc<Groups>)>>,
+    /// Whether disks hang in this seed.
+    pub disks_hang: bool,
+    /// Nodes whose disks hang.
+    pub hanging: Mutex<BTreeSet<NodeId>>,
+    /// Since when nothing is broken, and no client has lost its connection.
+    calm_since: Mutex<Duration>,
     /// Nodes whose disks have been told to fail: such a node may end by itself.
     pub failing: Mutex<BTreeSet<NodeId>>,
     /// Nodes that have ended by themselves, and may.
@@ -79,6 +85,9 @@ impl World {
             health: Mutex::new(NODES.map(|node| (node, Health::Running)).into()),
             cut: Mutex::default(),
             running: Mutex::default(),
+            disks_hang: !seed.is_multiple_of(2),
+            hanging: Mutex::default(),
+            calm_since: Mutex::default(),
             failing: Mutex::default(),
             ended: Mutex::default(),
             history: Mutex::default(),
@@ -101,6 +110,23 @@ impl World {
     pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
         let cut = self.cut.lock();
         cut.contains(&(one, other)) || cut.contains(&(other, one))
+    }
+
+    /// Records that something breaks, or is broken, at this time.
+    pub fn trouble(&self, now: Duration) {
+        *self.calm_since.lock() = now;
+    }
+
+    /// Since when nothing is broken.
+    pub fn calm_since(&self) -> Duration {
+        *self.calm_since.lock()
+    }
+
+    /// Whether anything is broken.
+    pub fn is_broken(&self) -> bool {
+        let all_run = self.health.lock().values().all(|health| *health == Health::Running);
+        let is_whole = self.cut.lock().is_empty() && self.hanging.lock().is_empty();
+        !all_run || !is_whole || self.running.lock().len() < NODES.len()
     }
 
     /// Whether a node that ends by itself now may do so; then it is noted.

@@ -78,6 +78,7 @@ impl Clients {
         let clients = Arc::clone(self);
         tokio::spawn(async move {
             while let Err(ended) = work(Arc::clone(&clients), clients.connect().await).await {
+                clients.world.trouble(clients.world.elapsed());
                 clients.note(&format!("{name} ended: {ended}"));
             }
         });

@@ -43,7 +43,7 @@ impl Clients {
     fn publish_one(&self, connection: &Connection, number: u64, body: &str) -> Result<(), Ended> {
         let queue = one_of(&PUBLISHED);
         let lives_until = (queue == MORTAL).then(|| self.world.elapsed() + LIFETIME);
-        self.world.history.lock().published(body, lives_until);
+        self.world.history.lock().published(body, self.world.elapsed(), lives_until);
         self.note(&format!("publishes {body} to {queue}"));
         if !publish(connection, message(number, ShortString::from_static(queue), body))? {
             self.world.history.lock().violation(format!("{body}: {queue} does not exist"));

@@ -27,7 +27,7 @@ pub(super) const LIMITED: &str = "limited";
 /// The returns after which a message of [`LIMITED`] is delivered again; one more ends it (DLM-04).
 pub(super) const LIMIT: u32 = 2;
 
-const DEAD: &str = "dead";
+pub(super) const DEAD: &str = "dead";
 
 /// Declares a queue of the workload.
 pub(super) async fn declare(connection: &Connection, queue: &'static str) -> Result<(), Ended> {
