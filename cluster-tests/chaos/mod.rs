@@ -6,7 +6,8 @@
 //! - [`injector`]: does it, and reads back from the process, the proxy or the disk that it took effect.
 //! - [`workload`]: what clients do meanwhile, and [`administrator`] what is changed.
 //! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
-//! - [`gaps`]: the times without confirms, by the kind of fault.
+//! - [`gaps`]: the times without confirms, by the kind of fault, and what was stuck.
+//! - [`rest`]: what nodes still hold when clients have left.
 //! - [`report`]: one HTML page, and the history as lines of JSON.
 
 pub mod administrator;
@@ -15,6 +16,8 @@ pub mod gaps;
 pub mod injector;
 mod life;
 pub mod report;
+pub mod rest;
 pub mod run;
 pub mod schedule;
+mod timeline;
 pub mod workload;

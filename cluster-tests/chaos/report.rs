@@ -4,6 +4,7 @@ use super::gaps::Gap;
 use super::injector::{Effect, Injected};
 use super::life::life;
 use super::run::Outcome;
+use super::timeline::timeline;
 use crate::harness::links::Wiring;
 use crate::history::Log;
 use serde_json::json;
@@ -12,10 +13,6 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Width and height of the timeline's plot, in pixels, and the height of a row of a fault.
-const WIDTH: f64 = 1_000.0;
-const HEIGHT: f64 = 160.0;
-const ROW: f64 = 16.0;
 /// Violations shown of a run.
 const SHOWN: usize = 50;
 
@@ -78,12 +75,14 @@ pub fn page(outcome: &Outcome) -> String {
         "<!doctype html><html lang=en><meta charset=utf-8><title>Chaos run, seed {seed}</title>\
          <style>{STYLE}</style><h1>Chaos run, seed {seed}</h1>{verdict}\
          <p>{seconds} s of load on three nodes; {confirms} publishes confirmed, {deliveries} deliveries, \
-         {churned} queues declared, used and deleted, {faults} faults. {links}</p>",
+         {churned} queues declared, used and deleted, {replied} requests answered, {rude} acts of a rude client, {faults} faults. {links}</p>",
         seed = schedule.seed,
         seconds = schedule.duration_ms / 1_000,
         confirms = outcome.log.confirms(),
         deliveries = outcome.log.delivered.len(),
         churned = outcome.log.churned,
+        replied = outcome.log.replied,
+        rude = outcome.log.rude,
         faults = outcome.injected.len(),
         links = escape(&links(outcome)),
     );
@@ -111,53 +110,6 @@ fn links(outcome: &Outcome) -> String {
         }
         Wiring::Direct => String::new(),
     }
-}
-
-/// Confirms and deliveries each second, and the faults below them on the same axis.
-fn timeline(outcome: &Outcome) -> String {
-    let end = outcome.samples.last().map_or(1.0, |sample| sample.at.as_secs_f64()).max(1.0);
-    let most =
-        outcome.samples.iter().map(|s| s.confirms.max(s.deliveries)).max().unwrap_or(1).max(1);
-    let x = |at: Duration| at.as_secs_f64() / end * WIDTH;
-    let y = |count: u64| HEIGHT - count as f64 / most as f64 * (HEIGHT - 10.0);
-    let line = |colour: &str, count: &dyn Fn(usize) -> u64| {
-        let points: Vec<String> = outcome
-            .samples
-            .iter()
-            .enumerate()
-            .map(|(place, sample)| format!("{:.1},{:.1}", x(sample.at), y(count(place))))
-            .collect();
-        format!("<polyline fill=none stroke='{colour}' points='{}'/>", points.join(" "))
-    };
-    let height = HEIGHT + ROW * (outcome.injected.len() as f64 + 1.0);
-    let mut svg = format!(
-        "<h2>Timeline</h2><p><span style='color:#06c'>confirms</span> and \
-         <span style='color:#c60'>deliveries</span> a second, at most {most}; {end:.0} s</p>\
-         <svg width='{WIDTH}' height='{height}'>"
-    );
-    svg += &line("#06c", &|place| outcome.samples[place].confirms);
-    svg += &line("#c60", &|place| outcome.samples[place].deliveries);
-    for (row, one) in outcome.injected.iter().enumerate() {
-        let (from, to) = (x(one.began), x(one.ended));
-        let is_left = to < WIDTH * 0.8;
-        let top = HEIGHT + ROW * row as f64 + 4.0;
-        // Writing to a string does not fail.
-        let _ = write!(
-            svg,
-            "<rect x='{from:.1}' y='{top:.1}' width='{:.1}' height='{:.1}' fill='#d88'/>\
-             <rect x='{from:.1}' y='0' width='{:.1}' height='{HEIGHT}' fill='#d88' opacity='0.15'/>\
-             <text x='{:.1}' y='{:.1}' text-anchor='{}'>{} {:?}</text>",
-            (to - from).max(2.0),
-            ROW - 4.0,
-            (to - from).max(2.0),
-            if is_left { to + 4.0 } else { from - 4.0 },
-            top + 10.0,
-            if is_left { "start" } else { "end" },
-            one.event.counts_as,
-            one.nodes,
-        );
-    }
-    svg + "</svg>"
 }
 
 fn faults(injected: &[Injected], gaps: &[Gap]) -> String {

@@ -2,8 +2,9 @@
 
 use super::administrator::Administrator;
 use super::fault::Kind;
-use super::gaps::Gap;
+use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
+use super::rest;
 use super::schedule::{Event, Schedule};
 use super::workload::{self, MEASURED};
 use crate::harness::links::Wiring;
@@ -13,13 +14,14 @@ use crate::invariant::{self, Violation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Between two samples of what goes on.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Nodes of the cluster.
 const NODES: u64 = 3;
-/// How long confirms may pause while a majority of nodes can reach each other and its disks work.
-pub const STUCK: Duration = Duration::from_secs(10);
+/// How long a node may take to tell its metrics.
+const METRICS: Duration = Duration::from_millis(500);
 
 /// What a second of the run was like.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub struct Sample {
     pub confirms: u64,
     /// Deliveries in the second before, of all queues.
     pub deliveries: u64,
+    /// Terms that Raft groups have begun in the second before, as far as nodes told.
+    pub new_terms: u64,
 }
 
 /// What a run found.
@@ -75,6 +79,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let equipment = Equipment::prepare(1..=NODES);
     let (links, why_proxies) = Wiring::best();
     let cluster = start(&equipment, links).await;
+    let before = rest::usage(&cluster);
     let load = workload::start(&cluster).await;
     let injector = Injector::new(&cluster, &equipment, MEASURED);
     let history = Arc::clone(load.history());
@@ -84,14 +89,16 @@ pub async fn run(schedule: Schedule) -> Outcome {
     tokio::join!(
         carry_out_all(&injector, &schedule, &mut injected),
         administrator.work(Duration::from_millis(schedule.duration_ms)),
-        sample(&history, begun, &schedule, &mut samples),
+        sample(&history, begun, &schedule, Some(&cluster), &mut samples),
     );
     injector.heal().await;
     administrator.check().await;
     let log = load.drain(&cluster).await;
-    let gaps = gaps(&history, begun, &injected);
+    let gaps = gaps::gaps(&history, begun, &injected);
     let mut violations = invariant::violations(&log);
-    violations.extend(stuck(&gaps));
+    violations.extend(rest::left(&cluster, &before).await);
+    violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
+    violations.extend(injector.findings().into_iter().map(Violation::Ended));
     violations.extend(injected.iter().filter_map(|one| match &one.effect {
         Effect::Wrong(how) => Some(Violation::Served(format!("{:?}: {how}", one.event.fault))),
         Effect::Seen(_) | Effect::Missed(_) | Effect::Skipped(_) => None,
@@ -151,7 +158,7 @@ pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
     let load = workload::start_at(uris).await;
     let history = Arc::clone(load.history());
     let (begun, mut samples) = (history.now(), Vec::new());
-    sample(&history, begun, &schedule, &mut samples).await;
+    sample(&history, begun, &schedule, None, &mut samples).await;
     let log = load.drain_at(&first).await;
     let violations = invariant::violations(&log);
     Outcome {
@@ -188,16 +195,28 @@ async fn carry_out_all(injector: &Injector<'_>, schedule: &Schedule, into: &mut 
 }
 
 /// Notes and prints what goes on, each second, to the end of the run.
-async fn sample(history: &History, begun: Duration, schedule: &Schedule, into: &mut Vec<Sample>) {
+async fn sample(
+    history: &History,
+    begun: Duration,
+    schedule: &Schedule,
+    cluster: Option<&Cluster>,
+    into: &mut Vec<Sample>,
+) {
     let mut ticks = tokio::time::interval(SAMPLE);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut before = history.totals();
+    let mut terms = Terms::default();
     loop {
         ticks.tick().await;
+        let new_terms = match cluster {
+            Some(cluster) => terms.new_terms(cluster).await,
+            None => 0,
+        };
         let at = history.now().saturating_sub(begun);
         let now = history.totals();
         let [confirms, deliveries] = [now.0 - before.0, now.1 - before.1];
         before = now;
-        into.push(Sample { at, confirms, deliveries });
+        into.push(Sample { at, confirms, deliveries, new_terms });
         eprintln!(
             "{:7.1} s  {confirms} confirms/s  {deliveries} deliveries/s  {} awaited",
             at.as_secs_f64(),
@@ -209,24 +228,43 @@ async fn sample(history: &History, begun: Duration, schedule: &Schedule, into: &
     }
 }
 
-fn gaps(history: &History, begun: Duration, injected: &[Injected]) -> Vec<Gap> {
-    let took_effect = |one: &&Injected| matches!(one.effect, Effect::Seen(_));
-    let gap = |one: &Injected| {
-        let (from, to) = (begun + one.began, begun + one.ended);
-        let next = history.first_confirm_since(MEASURED, to).unwrap_or_else(|| history.now());
-        Gap {
-            kind: one.event.counts_as,
-            during: history.longest_confirm_gap(MEASURED, from, to),
-            after: next.saturating_sub(to),
+/// The highest term of each group that any node has told.
+#[derive(Debug, Default)]
+struct Terms(BTreeMap<String, u64>);
+
+impl Terms {
+    /// Asks all nodes; gives how many terms have begun since the last time. A new group's are none.
+    async fn new_terms(&mut self, cluster: &Cluster) -> u64 {
+        let running = cluster.nodes().iter().filter(|node| node.runs());
+        let asked = running.map(|node| timeout(METRICS, node.get("/metrics")));
+        let mut new = 0;
+        for answer in futures::future::join_all(asked).await {
+            let Ok(Ok(page)) = answer else { continue };
+            for (group, term) in page.body.lines().filter_map(term) {
+                let known = self.0.entry(group.to_owned()).or_insert(term);
+                new += term.saturating_sub(*known);
+                *known = term.max(*known);
+            }
         }
-    };
-    injected.iter().filter(took_effect).map(gap).collect()
+        new
+    }
 }
 
-/// Confirms that stopped for too long although a majority was left, or did not begin again after it came
-/// back.
-fn stuck(gaps: &[Gap]) -> Vec<Violation> {
-    let is_stuck =
-        |gap: &&Gap| gap.after > STUCK || gap.kind.leaves_majority() && gap.during > STUCK;
-    gaps.iter().filter(is_stuck).map(|gap| Violation::Stuck(format!("{gap:?}"))).collect()
+/// The labels and the value of a line of metrics, if it tells a group's term.
+fn term(line: &str) -> Option<(&str, u64)> {
+    let (labels, value) = line.strip_prefix("quorate_group_term")?.rsplit_once(' ')?;
+    Some((labels, value.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_a_groups_term() {
+        let line = "quorate_group_term{group=\"3\"} 17";
+        assert_eq!(term(line), Some(("{group=\"3\"}", 17)));
+        assert_eq!(term("# TYPE quorate_group_term gauge"), None);
+        assert_eq!(term("quorate_group_leader{group=\"3\"} 1"), None);
+    }
 }

@@ -3,8 +3,8 @@
 //! schedule has changed.
 
 use super::fault::{
-    ClockFault, Cut, DiskCall, DiskFault, Fault, Kind, LinkFault, ProcessFault, Victim, Victims,
-    WrongData,
+    ClockFault, Cut, DamagedFile, DiskCall, DiskFault, Fault, Kind, LinkFault, ProcessFault,
+    Victim, Victims, WrongData,
 };
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ pub const TOGETHER_MAX: usize = 3;
 const JUMPS_S: [i32; 4] = [600, -600, 86_400, -86_400];
 const WRONG_DATA: [WrongData; 4] =
     [WrongData::OldCopy, WrongData::FlippedBit, WrongData::Truncated, WrongData::Wiped];
+const DISK_CALLS: [DiskCall; 3] = [DiskCall::Sync, DiskCall::Write, DiskCall::Read];
 /// One period in this many has no faults.
 const QUIET_PERIODS: usize = 4;
 
@@ -179,6 +180,7 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
         Kind::PowerLossMajority => power(Victims::Majority),
         Kind::PowerLossAll => power(Victims::All),
         Kind::WrongData => Fault::Disk(wrong_data(chance, any)),
+        Kind::DamagedData => Fault::Disk(damaged(chance, any)),
         Kind::ClockJump => Fault::Clock(jump(chance, any)),
         Kind::ClockDrift => Fault::Clock(drift(chance, any)),
         Kind::ClientsReset => Fault::ClientsReset,
@@ -199,13 +201,18 @@ fn throttle(chance: &mut Rng, victim: Victim) -> LinkFault {
 }
 
 fn broken(chance: &mut Rng, victim: Victim) -> DiskFault {
-    let call = if chance.bool() { DiskCall::Sync } else { DiskCall::Write };
+    let call = *chance.choice(&DISK_CALLS).unwrap_or(&DiskCall::Sync);
     DiskFault::Broken { victim, call }
 }
 
 fn wrong_data(chance: &mut Rng, victim: Victim) -> DiskFault {
     let wrong = *chance.choice(&WRONG_DATA).unwrap_or(&WrongData::Wiped);
     DiskFault::WrongData { victim, wrong }
+}
+
+fn damaged(chance: &mut Rng, victim: Victim) -> DiskFault {
+    let file = if chance.bool() { DamagedFile::Table } else { DamagedFile::Log };
+    DiskFault::Damaged { victim, file, place: chance.u32(..) }
 }
 
 fn jump(chance: &mut Rng, one: Victim) -> ClockFault {

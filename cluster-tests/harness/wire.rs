@@ -98,7 +98,8 @@ impl Wire {
     /// # Panics
     /// When the broker does not follow.
     pub async fn open_as(address: &str, client_properties: &[u8]) -> Self {
-        Self::connect(address).await.log_in(client_properties).await
+        let wire = Self::connect(address).await.log_in(client_properties).await;
+        wire.expect("the broker logs a client in")
     }
 
     /// As [`Wire::open_channel`], on a socket that takes only a few kilobytes ahead of its reader.
@@ -110,22 +111,22 @@ impl Wire {
         socket.set_recv_buffer_size(8 * 1024).expect("SO_RCVBUF");
         let address = address.parse().expect("an address");
         let socket = socket.connect(address).await.expect("connect");
-        Self { socket }.log_in(&[]).await.with_channel().await
+        Self::from(socket).try_open_channel().await.expect("the broker opens a channel")
     }
 
-    async fn log_in(self, client_properties: &[u8]) -> Self {
+    async fn log_in(self, client_properties: &[u8]) -> io::Result<Self> {
         let mut wire = self;
         wire.send(PROTOCOL_HEADER).await;
-        wire.expect(0, 10, 10).await;
+        wire.try_expect(0, 10, 10).await?;
         wire.method(0, 10, 11, &start_ok(client_properties)).await;
-        let tune = wire.expect(0, 10, 30).await;
+        let tune = wire.try_expect(0, 10, 30).await?;
         // What it offers, heartbeats off.
         let mut tune_ok = tune.arguments().to_vec();
         tune_ok[6..8].copy_from_slice(&[0, 0]);
         wire.method(0, 10, 31, &tune_ok).await;
         wire.method(0, 10, 40, &[1, b'/', 0, 0]).await;
-        wire.expect(0, 10, 41).await;
-        wire
+        wire.try_expect(0, 10, 41).await?;
+        Ok(wire)
     }
 
     /// As [`Wire::open`], with channel 1 open.
@@ -133,13 +134,19 @@ impl Wire {
     /// # Panics
     /// When the broker does not follow.
     pub async fn open_channel(address: &str) -> Self {
-        Self::open(address).await.with_channel().await
+        let wire = Self::connect(address).await.try_open_channel().await;
+        wire.expect("the broker opens a channel")
     }
 
-    async fn with_channel(mut self) -> Self {
-        self.method(1, 20, 10, &[0]).await;
-        self.expect(1, 20, 11).await;
-        self
+    /// Logs in as guest and opens channel 1, at a broker that may not serve.
+    ///
+    /// # Errors
+    /// It does not follow.
+    pub async fn try_open_channel(self) -> io::Result<Self> {
+        let mut wire = self.log_in(&[]).await?;
+        wire.method(1, 20, 10, &[0]).await;
+        wire.try_expect(1, 20, 11).await?;
+        Ok(wire)
     }
 
     /// Sends bytes. That the broker has closed already is no failure here: its answer is read next.
@@ -157,11 +164,7 @@ impl Wire {
 
     /// Sends a method frame.
     pub async fn method(&mut self, channel: u16, class: u16, method: u16, arguments: &[u8]) {
-        let mut payload = Vec::with_capacity(4 + arguments.len());
-        payload.extend(class.to_be_bytes());
-        payload.extend(method.to_be_bytes());
-        payload.extend(arguments);
-        self.send(&frame(METHOD, channel, &payload)).await;
+        self.send(&method_frame(channel, class, method, arguments)).await;
     }
 
     /// The next frame; none at the end of the stream.
@@ -187,16 +190,28 @@ impl Wire {
     /// # Panics
     /// When it is another.
     pub async fn expect(&mut self, channel: u16, class: u16, method: u16) -> Frame {
+        let frame = self.try_expect(channel, class, method).await;
+        frame.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`Wire::expect`], from a broker that may not serve.
+    ///
+    /// # Errors
+    /// It is another, or none comes within [`CLOSE_BOUND`].
+    pub async fn try_expect(&mut self, channel: u16, class: u16, method: u16) -> io::Result<Frame> {
         loop {
-            let frame = self.next().await;
-            match frame {
-                Some(frame) if frame.kind == HEARTBEAT => {}
-                Some(frame)
+            match tokio::time::timeout(CLOSE_BOUND, self.read_frame()).await {
+                Ok(Some(frame)) if frame.kind == HEARTBEAT => {}
+                Ok(Some(frame))
                     if frame.channel == channel && frame.method() == Some((class, method)) =>
                 {
-                    return frame;
+                    return Ok(frame);
                 }
-                other => panic!("wanted {class}.{method} on channel {channel}, got {other:?}"),
+                other => {
+                    let story =
+                        format!("wanted {class}.{method} on channel {channel}, got {other:?}");
+                    return Err(io::Error::other(story));
+                }
             }
         }
     }
@@ -253,6 +268,25 @@ impl Wire {
         assert_eq!(end, FRAME_END, "the broker's frame ends wrong");
         Some(Frame { kind, channel: u16::from_be_bytes([c0, c1]), payload })
     }
+}
+
+impl From<TcpStream> for Wire {
+    fn from(socket: TcpStream) -> Self {
+        Self { socket }
+    }
+}
+
+/// A whole method frame.
+///
+/// # Panics
+/// When the arguments are 4 GiB or more.
+#[must_use]
+pub fn method_frame(channel: u16, class: u16, method: u16, arguments: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(4 + arguments.len());
+    payload.extend(class.to_be_bytes());
+    payload.extend(method.to_be_bytes());
+    payload.extend(arguments);
+    frame(METHOD, channel, &payload)
 }
 
 /// A whole frame.

@@ -2,7 +2,7 @@
 
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
-use crate::harness::amqp::{connect_in_time, headers, while_connected};
+use crate::harness::amqp::{close_in_time, connect_in_time, headers, while_connected};
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -140,7 +140,7 @@ async fn consume(
     let ended = while_connected(&connection, work).await;
     at("closes its connection");
     match ended {
-        Ok(()) => connection.close(200, "done".into()).await,
+        Ok(()) => close_in_time(&connection).await,
         Err(error) => {
             number.into_inner().into_iter().for_each(|number| history.lost(number));
             Err(error)

@@ -1,6 +1,9 @@
 //! Publishers and consumers, from the first message to the verdict.
 
-use super::{Churn, Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
+use super::{
+    Churn, Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions, Requests, Rude,
+    Victims,
+};
 use crate::harness::amqp::{close_in_time, ready, try_connect};
 use crate::harness::wait::{eventually, hold};
 use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
@@ -19,7 +22,11 @@ pub struct Load {
     history: Arc<History>,
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
+    /// Queues without consumers until the publishers have ended.
+    kept: Vec<ConsumerOptions>,
     churns: Vec<Churn>,
+    requests: Vec<Requests>,
+    rude: Vec<Rude>,
 }
 
 /// What came of it, once the verdict was good.
@@ -41,7 +48,10 @@ impl Load {
             history: Arc::default(),
             publishers: Vec::new(),
             consumers: Vec::new(),
+            kept: Vec::new(),
             churns: Vec::new(),
+            requests: Vec::new(),
+            rude: Vec::new(),
         }
     }
 
@@ -66,10 +76,32 @@ impl Load {
         self
     }
 
+    /// Adds a consumer that begins when the publishers have ended and the messages of its queue were
+    /// counted.
+    #[must_use]
+    pub fn consume_in_the_end(mut self, options: ConsumerOptions) -> Self {
+        self.kept.push(options);
+        self
+    }
+
     /// Adds a client that declares and deletes queues.
     #[must_use]
     pub fn churn(mut self, uris: Vec<String>) -> Self {
         self.churns.push(Churn::start(Arc::clone(&self.history), uris));
+        self
+    }
+
+    /// Adds clients that request and answer.
+    #[must_use]
+    pub fn request(mut self, uris: Vec<String>) -> Self {
+        self.requests.push(Requests::start(Arc::clone(&self.history), uris));
+        self
+    }
+
+    /// Adds a client that behaves badly.
+    #[must_use]
+    pub fn rude(mut self, uris: &[String], victims: Victims) -> Self {
+        self.rude.push(Rude::start(Arc::clone(&self.history), uris, victims));
         self
     }
 
@@ -160,12 +192,36 @@ impl Load {
         for churn in std::mem::take(&mut self.churns) {
             churn.finish(LIFECYCLE_BOUND).await;
         }
+        for requests in std::mem::take(&mut self.requests) {
+            requests.finish(LIFECYCLE_BOUND).await;
+        }
+        for rude in std::mem::take(&mut self.rude) {
+            rude.finish(LIFECYCLE_BOUND).await;
+        }
+        for kept in std::mem::take(&mut self.kept) {
+            for uri in &kept.uris {
+                self.count(uri, &kept.queue).await;
+            }
+            self.queues.insert(kept.queue.clone());
+            self.consumers.push(Consumer::start(Arc::clone(&self.history), kept));
+        }
         let history = Arc::clone(&self.history);
         eventually("all confirmed messages are delivered", Duration::from_secs(120), || {
             let awaited = history.awaited();
             std::future::ready(hold(awaited == 0, || format!("{awaited} are awaited")))
         })
         .await;
+    }
+
+    /// Writes down how many messages a node counts in a queue.
+    async fn count(&self, uri: &str, queue: &str) {
+        let count = eventually("a node counts a queue's messages", LIFECYCLE_BOUND, || async {
+            let connection = try_connect(uri).await.map_err(|error| error.to_string())?;
+            let count = ready(&connection, queue).await;
+            let _ = close_in_time(&connection).await;
+            count.map_err(|code| format!("'{queue}' at {uri}: reply code {code:?}"))
+        });
+        self.history.counted(queue, u64::from(count.await));
     }
 
     async fn stop_consumers(&mut self) {

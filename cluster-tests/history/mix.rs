@@ -1,7 +1,7 @@
 //! Queues of every group and of every kind, and clients that load them all: beside the load of a
 //! test, so that its verdict is about more than one plain queue.
 
-use super::{ConsumerOptions, Load, PublisherOptions, Traits};
+use super::{ConsumerOptions, Length, Load, Overflow, PublisherOptions, Traits, Victims};
 use crate::harness::Cluster;
 use crate::harness::amqp::{arguments, bind, declare_with, durable, int, open, text};
 use crate::harness::spread::{declare_in_groups, queue_groups};
@@ -19,11 +19,21 @@ const DELAYS: &str = "mix-delays";
 /// The queue with priorities.
 const LEVELS: &str = "mix-levels";
 
+/// The queue whose messages have 1 to 8 MiB.
+const LARGE: &str = "mix-large";
+
+/// The queue that has no consumer until the publishers have ended.
+const KEPT: &str = "mix-kept";
+
 /// Time to live in each queue of the chain, and in the queue whose messages die of age, in milliseconds.
 const LIVES_MS: u32 = 50;
 
 /// How often the queue with a limit delivers a message again.
 const DELIVERY_LIMIT: u32 = 3;
+
+/// Most ready messages of the queue that drops its oldest, and of the queue that refuses publishes.
+const SHORT_LENGTH: u32 = 3;
+const REFUSES_LENGTH: u32 = 20;
 
 /// Number of plain queues at a broker whose groups are not known.
 const PLAIN: usize = 6;
@@ -106,7 +116,14 @@ impl Mix {
             let polls = consumer.polls && reconnects;
             load = load.consume(ConsumerOptions { uris, reconnects, polls, ..consumer });
         }
-        if homes.reconnects { load.churn(homes.uris.clone()) } else { load }
+        let (uris, reconnects) = (uris(), homes.reconnects);
+        let kept = ConsumerOptions { uris, reconnects, ..of(KEPT, 100, 0, 0) };
+        load = load.consume_in_the_end(kept);
+        if !homes.reconnects {
+            return load;
+        }
+        let victims = Victims { plain: self.plain.clone(), large: LARGE.to_owned() };
+        load.churn(homes.uris.clone()).request(homes.uris.clone()).rude(&homes.uris, victims)
     }
 
     fn publishers(&self) -> Vec<PublisherOptions> {
@@ -130,12 +147,13 @@ impl Mix {
             to(&self.plain, 120),
             to(&particular, 240),
             to(&named(&["mix-chain-1", "mix-limit", "mix-polled"]), 60),
+            to(&named(&[KEPT]), 20),
             // 1, 2, 4 and 8 MiB.
             PublisherOptions {
                 body_bytes: 1 << 20,
                 doublings: 3,
                 window: 2,
-                ..to(&named(&["mix-large"]), 1)
+                ..to(&named(&[LARGE]), 1)
             },
             // A transaction takes in several groups.
             PublisherOptions { transactions_of: 8, ..to(&self.plain, 40) },
@@ -175,7 +193,7 @@ fn consumers() -> Vec<ConsumerOptions> {
         of("mix-classic", 20, 10, 0),
         of("mix-single", 20, 10, 0),
         of("mix-single", 20, 10, 0),
-        of("mix-large", 2, 0, 0),
+        of(LARGE, 2, 0, 0),
         of("mix-delayed", 20, 10, 0),
         ConsumerOptions { polls: true, ..of("mix-polled", 1, 7, 0) },
         ConsumerOptions { returns_all: true, ..of("mix-limit", 10, 0, 0) },
@@ -255,14 +273,15 @@ fn particular() -> Vec<(&'static str, Arguments)> {
             with(surely_to("mix-limited"), vec![("x-delivery-limit", int(DELIVERY_LIMIT.into()))]),
         ),
         ("mix-polled", vec![quorum()]),
-        ("mix-large", vec![quorum()]),
+        (KEPT, vec![quorum()]),
+        (LARGE, vec![quorum()]),
         ("mix-delayed", vec![quorum()]),
         ("mix-letters", surely_to("mix-rejected")),
         ("mix-ages", with(to("mix-expired"), vec![lives()])),
-        ("mix-short", with(to("mix-dropped"), vec![("x-max-length", int(3))])),
+        ("mix-short", with(to("mix-dropped"), vec![("x-max-length", int(SHORT_LENGTH.into()))])),
         (
             "mix-refuses",
-            vec![quorum(), ("x-max-length", int(20)), ("x-overflow", text("reject-publish"))],
+            vec![quorum(), ("x-max-length", int(REFUSES_LENGTH.into())), ("x-overflow", text("reject-publish"))],
         ),
         ("mix-single", vec![quorum(), ("x-single-active-consumer", AMQPValue::Boolean(true))]),
         ("mix-classic", vec![("x-queue-type", text("classic"))]),
@@ -279,7 +298,11 @@ fn describe(load: &Load) {
     let history = load.history();
     history.describe("mix-letters", letters("mix-rejected", false));
     history.describe("mix-ages", Traits { lives, ..letters("mix-expired", true) });
-    history.describe("mix-short", letters("mix-dropped", true));
+    let length = |limit, overflow| Some(Length { limit, overflow });
+    let short = length(SHORT_LENGTH.into(), Overflow::DropHead);
+    history.describe("mix-short", Traits { length: short, ..letters("mix-dropped", true) });
+    let refuses = length(REFUSES_LENGTH.into(), Overflow::RejectPublish);
+    history.describe("mix-refuses", Traits { length: refuses, ..Traits::default() });
     history.describe("mix-single", Traits { single_active: true, ..Traits::default() });
     let delivery_limit = Some(DELIVERY_LIMIT);
     history.describe("mix-limit", Traits { delivery_limit, ..letters("mix-limited", false) });

@@ -7,6 +7,8 @@ mod load;
 mod message;
 mod mix;
 mod publisher;
+mod requests;
+mod rude;
 mod transactional;
 
 pub use churn::Churn;
@@ -15,6 +17,8 @@ pub use load::{Load, Summary};
 pub use message::Number;
 pub use mix::{Homes, Mix};
 pub use publisher::{Publisher, PublisherOptions};
+pub use requests::Requests;
+pub use rude::{Rude, Victims};
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,7 +50,7 @@ pub struct Published {
     pub delay: Duration,
     /// How it was answered.
     pub answer: Answer,
-    /// When that answer came, since the history began.
+    /// When that answer came, or the connection was lost, since the history began.
     pub answered_at: Option<Duration>,
     /// How often it has been delivered.
     pub deliveries: u32,
@@ -80,6 +84,27 @@ pub struct Traits {
     pub delivery_limit: Option<u32>,
     /// Only one consumer at a time is served (SAC-01).
     pub single_active: bool,
+    /// The limit of its ready messages. Nobody publishes to it in transactions: a rollback looks
+    /// like a refusal.
+    pub length: Option<Length>,
+}
+
+/// A limit of the ready messages of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Most messages that are ready.
+    pub limit: u64,
+    /// What becomes of one more.
+    pub overflow: Overflow,
+}
+
+/// What a queue does at its length limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// The oldest message dies (LEN-04).
+    DropHead,
+    /// The publish is refused (LEN-07).
+    RejectPublish,
 }
 
 /// A delivery, and how the client settled it.
@@ -130,8 +155,14 @@ pub struct Log {
     pub damaged: Vec<String>,
     /// Queues that a client has declared and another one did not find, in words.
     pub forgotten: Vec<String>,
+    /// How many messages nodes counted in queues that nobody had consumed from yet.
+    pub counted: Vec<(String, u64)>,
     /// How often a queue was declared, used and deleted.
     pub churned: u64,
+    /// How many requests were answered.
+    pub replied: u64,
+    /// How often a client ended in a way that AMQP does not know, as it was meant to.
+    pub rude: u64,
     /// Confirmed and not yet delivered.
     awaited: u64,
     confirms: u64,
@@ -214,10 +245,12 @@ impl History {
 
     /// A publishing channel is gone: what has no answer yet gets none.
     pub fn unanswered(&self, producer: u32) {
+        let at = self.now();
         let all = Number { producer, seq: 0 }..=Number { producer, seq: u64::MAX };
         for (_, published) in self.log().published.range_mut(all) {
             if published.answer == Answer::Outstanding {
                 published.answer = Answer::Lost;
+                published.answered_at = Some(at);
             }
         }
     }
@@ -279,9 +312,24 @@ impl History {
         self.log().forgotten.push(what);
     }
 
+    /// A node has counted the messages of a queue that nobody has consumed from.
+    pub fn counted(&self, queue: &str, count: u64) {
+        self.log().counted.push((queue.to_owned(), count));
+    }
+
     /// A queue was declared, used and deleted.
     pub fn churned(&self) {
         self.log().churned += 1;
+    }
+
+    /// A request was answered.
+    pub fn replied(&self) {
+        self.log().replied += 1;
+    }
+
+    /// A client has ended in a way that AMQP does not know.
+    pub fn rude(&self) {
+        self.log().rude += 1;
     }
 
     /// What the client did with a delivery.

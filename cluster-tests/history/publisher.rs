@@ -1,7 +1,7 @@
 //! A client that publishes numbered messages with confirms, and writes down every answer.
 
 use super::{Answer, History, Number, transactional};
-use crate::harness::amqp::{arguments, connect_in_time, int, persistent, while_connected};
+use crate::harness::amqp::{arguments, code, connect_in_time, int, persistent, while_connected};
 use crate::harness::wait::in_time;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{Future, FutureExt};
@@ -65,6 +65,10 @@ impl PublisherOptions {
     }
 }
 
+/// What lapin ends a channel with where a confirm names a publish that waits for none: it has had its confirm,
+/// or was never made (CNF-02).
+const PRECONDITION_FAILED: u16 = 406;
+
 /// A running publisher.
 #[derive(Debug)]
 pub struct Publisher {
@@ -104,6 +108,9 @@ async fn run(history: Arc<History>, options: PublisherOptions, stopped: watch::R
             confirming(&history, &options, uri, &stopped).await
         };
         let Err(error) = ended else { return };
+        if code(&error) == Some(PRECONDITION_FAILED) {
+            history.damaged(format!("a confirm for no publish, or for one that had one: {error}"));
+        }
         assert!(options.reconnects, "a publisher lost its connection to {uri}: {error}");
         tokio::time::sleep(RECONNECT_INTERVAL).await;
     }

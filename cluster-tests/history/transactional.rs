@@ -2,7 +2,7 @@
 
 use super::publisher::publish;
 use super::{Answer, History, Number, PublisherOptions};
-use crate::harness::amqp::{connect_in_time, while_connected};
+use crate::harness::amqp::{close_in_time, connect_in_time, while_connected};
 use lapin::Channel;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ pub(super) async fn session(
     let ended = while_connected(&connection, work).await;
     history.unanswered(producer);
     ended?;
-    connection.close(200, "done".into()).await
+    close_in_time(&connection).await
 }
 
 async fn commit(

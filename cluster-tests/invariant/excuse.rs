@@ -55,6 +55,8 @@ pub(super) struct Claim {
     pub queue: String,
     /// The consumer that must have held the message, where that is known.
     pub holder: Option<usize>,
+    /// Another queue whose lost consumers can be the cause as well; only without a holder.
+    pub also: Option<String>,
     /// When the message was published: who was lost long before did not hold it.
     pub published: Duration,
     /// When it came: who was lost long after had not given it back.
@@ -64,40 +66,55 @@ pub(super) struct Claim {
 }
 
 /// One lost consumer.
-struct Loss {
-    consumer: usize,
+#[derive(Clone)]
+pub(super) struct Loss {
+    pub consumer: usize,
     at: Duration,
     /// When its queue can have learned of it at the latest, but for [`SLACK`]: a queue that confirms
     /// nothing has no leader that learns anything.
-    learned: Duration,
+    pub learned: Duration,
     /// Deliveries that it can have held and that no claim has used yet.
     room: usize,
 }
 
-/// When publishes were confirmed, by queue; sorted.
-struct Confirms<'a> {
-    of_queue: BTreeMap<&'a str, Vec<Duration>>,
-    all: Vec<Duration>,
+/// When queues are known to have had a leader; sorted.
+struct Served<'a> {
+    /// When publishes to a queue were confirmed.
+    confirms: BTreeMap<&'a str, Vec<Duration>>,
+    all_confirms: Vec<Duration>,
+    /// When a queue's deliveries came.
+    deliveries: BTreeMap<&'a str, Vec<Duration>>,
 }
 
-impl<'a> Confirms<'a> {
+impl<'a> Served<'a> {
     fn new(log: &'a Log) -> Self {
-        let mut of_queue: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+        let mut confirms: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
         let confirmed = log.published.values().filter(|p| p.answer == Answer::Confirmed);
         for (queue, at) in confirmed.filter_map(|p| Some((p.queue.as_str(), p.answered_at?))) {
-            of_queue.entry(queue).or_default().push(at);
+            confirms.entry(queue).or_default().push(at);
         }
-        let mut all: Vec<Duration> = of_queue.values().flatten().copied().collect();
-        of_queue.values_mut().for_each(|times| times.sort_unstable());
-        all.sort_unstable();
-        Self { of_queue, all }
+        let mut deliveries: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+        for delivered in &log.delivered {
+            deliveries.entry(&delivered.queue).or_default().push(delivered.at);
+        }
+        let mut all_confirms: Vec<Duration> = confirms.values().flatten().copied().collect();
+        let by_queue = confirms.values_mut().chain(deliveries.values_mut());
+        by_queue.for_each(|times| times.sort_unstable());
+        all_confirms.sort_unstable();
+        Self { confirms, all_confirms, deliveries }
     }
 
-    /// The first confirm from a queue at this time or later; from any queue, if nobody publishes to this
-    /// one; this time, if there is none.
+    /// The first confirm from a queue at this time or later. If nobody publishes to the queue: the first
+    /// one from any queue, or its own first delivery, whichever is later. This time, if there is none.
     fn first_since(&self, queue: &str, from: Duration) -> Duration {
-        let times = self.of_queue.get(queue).unwrap_or(&self.all);
-        times.get(times.partition_point(|at| *at < from)).copied().unwrap_or(from)
+        let first = |times: &[Duration]| {
+            times.get(times.partition_point(|at| *at < from)).copied().unwrap_or(from)
+        };
+        if let Some(confirms) = self.confirms.get(queue) {
+            return first(confirms);
+        }
+        let deliveries = self.deliveries.get(queue).map_or(from, |times| first(times));
+        deliveries.max(first(&self.all_confirms))
     }
 }
 
@@ -105,23 +122,30 @@ fn room(attached: &Attached) -> usize {
     if attached.prefetch == 0 { usize::MAX } else { attached.prefetch.into() }
 }
 
-/// What is left of the claims when every lost consumer has excused as much as it can have held.
-pub(super) fn unexcused(log: &Log, claims: Vec<Claim>) -> Vec<Violation> {
-    let confirms = Confirms::new(log);
+/// The lost consumers by queue, the earliest loss first.
+pub(super) fn losses(log: &Log) -> BTreeMap<&str, Vec<Loss>> {
+    let served = Served::new(log);
     let mut losses: BTreeMap<&str, Vec<Loss>> = BTreeMap::new();
     for (consumer, attached) in log.consumers.iter().enumerate() {
         if let Some(at) = attached.lost_at {
-            let learned = confirms.first_since(&attached.queue, at);
+            let learned = served.first_since(&attached.queue, at);
             let loss = Loss { consumer, at, learned, room: room(attached) };
             losses.entry(&attached.queue).or_default().push(loss);
         }
     }
     losses.values_mut().for_each(|losses| losses.sort_by_key(|loss| loss.at));
+    losses
+}
+
+/// What is left of the claims when every lost consumer has excused as much as it can have held.
+pub(super) fn unexcused(log: &Log, claims: Vec<Claim>) -> Vec<Violation> {
+    let mut losses = losses(log);
     let mut found = Vec::new();
-    let mut open: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
+    let mut open: BTreeMap<(String, Option<String>), Vec<Claim>> = BTreeMap::new();
     for claim in claims {
         let Some(holder) = claim.holder else {
-            open.entry(claim.queue.clone()).or_default().push(claim);
+            let causes = (claim.queue.clone(), claim.also.clone());
+            open.entry(causes).or_default().push(claim);
             continue;
         };
         let losses = losses.get_mut(claim.queue.as_str());
@@ -131,9 +155,12 @@ pub(super) fn unexcused(log: &Log, claims: Vec<Claim>) -> Vec<Violation> {
             Some(_) | None => found.push(claim.otherwise),
         }
     }
-    for (queue, claims) in open {
-        let losses = losses.remove(queue.as_str()).unwrap_or_default();
-        found.extend(without_holder(losses, claims));
+    for ((queue, also), claims) in open {
+        let queues = [Some(queue), also].into_iter().flatten();
+        let mut causes: Vec<Loss> =
+            queues.filter_map(|queue| losses.get(queue.as_str())).flatten().cloned().collect();
+        causes.sort_by_key(|loss| loss.at);
+        found.extend(without_holder(causes, claims));
     }
     found
 }

@@ -23,6 +23,7 @@ pub(super) fn check(log: &Log) -> (Vec<Violation>, Vec<Claim>) {
             claims.extend((*times..=limit).map(|_| Claim {
                 queue: published.queue.clone(),
                 holder: None,
+                also: None,
                 published: published.at,
                 came: delivered.at,
                 otherwise: Violation::OverLimit(format!("after {times} times: {delivered:?}")),

@@ -1,9 +1,13 @@
 //! What every history must keep, whatever died meanwhile; each rule in a file of its own.
 
 mod conserved;
+mod counted;
 mod early;
 mod excuse;
+mod length;
+mod letter_order;
 mod letters;
+mod level;
 mod limit;
 mod order;
 mod prefetch;
@@ -45,13 +49,25 @@ pub enum Violation {
     OverLimit(String),
     /// A consumer was given more than its prefetch allows.
     OverPrefetch(String),
+    /// A queue took a publish beyond its length limit.
+    OverLength(String),
+    /// A queue refused a publish, or let a message die of its length limit, though it had room.
+    HadRoom(String),
+    /// A dead letter came after one of the same queue that had died later.
+    LettersReordered(String),
     /// A queue that had been declared was not there for a publish through another node, or a message of a
     /// deleted queue came back.
     Forgotten(String),
     /// A node served with a data directory that it had to refuse.
     Served(String),
+    /// A node counted other messages in a queue than its consumers got.
+    Miscounted(String),
+    /// At rest a node still holds or uses what it needed for clients.
+    NotBack(String),
     /// Confirms stopped for longer than any fail-over takes.
     Stuck(String),
+    /// A node ended that no fault may end, or not as it must.
+    Ended(String),
 }
 
 /// Every violation in a finished history.
@@ -61,8 +77,10 @@ pub fn violations(log: &Log) -> Vec<Violation> {
     let heard = excuse::Heard::new(log);
     found.extend(letters::check(log, &heard));
     found.extend(early::check(log));
+    found.extend(counted::check(log));
     found.extend(single_active::check(log));
     found.extend(prefetch::check(log));
+    found.extend(length::check(log));
     let (redelivered, mut claims) = redelivery::check(log, &heard);
     found.extend(redelivered);
     claims.extend(order::check(log));
@@ -71,6 +89,8 @@ pub fn violations(log: &Log) -> Vec<Violation> {
     found.extend(over);
     // A message that a lost consumer held may be marked for it, and counted for it: not twice the same.
     found.extend(excuse::unexcused(log, missing));
+    // Excused by themselves: other claims must not use up what excuses a late letter.
+    found.extend(excuse::unexcused(log, letter_order::check(log, &heard)));
     found.sort();
     found
 }

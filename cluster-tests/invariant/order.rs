@@ -28,6 +28,7 @@ pub(super) fn check(log: &Log) -> Vec<Claim> {
         claims.push(Claim {
             queue: delivered.queue.clone(),
             holder: None,
+            also: None,
             published: published.at,
             came: delivered.at,
             otherwise: Violation::Reordered(format!("{delivered:?} after {before:?}")),

@@ -4,6 +4,10 @@ use super::{Violation, violations};
 use crate::history::{Answer, Fate, History, Log, Number, Traits};
 use std::time::Duration;
 
+mod length;
+mod letter_order;
+mod timeline;
+
 const BYTES: usize = 32;
 /// Of every consumer; fewer than a history has messages.
 const PREFETCH: u16 = 3;
@@ -51,9 +55,15 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::TooEarly(_) => "too early",
             Violation::OverLimit(_) => "over limit",
             Violation::OverPrefetch(_) => "over prefetch",
+            Violation::OverLength(_) => "over length",
+            Violation::HadRoom(_) => "had room",
+            Violation::LettersReordered(_) => "letters reordered",
             Violation::Forgotten(_) => "forgotten",
             Violation::Served(_) => "served",
+            Violation::Miscounted(_) => "miscounted",
+            Violation::NotBack(_) => "not back",
             Violation::Stuck(_) => "stuck",
+            Violation::Ended(_) => "ended",
         })
         .collect()
 }
@@ -424,4 +434,11 @@ fn a_prefetch_is_kept() {
     };
     assert!(held(u64::from(PREFETCH)).is_empty());
     assert_eq!(held(u64::from(PREFETCH) + 1), ["over prefetch"]);
+}
+
+#[test]
+fn a_wrong_count_is_found() {
+    let counted = |count| after(&[1, 2, 3, 4], |history, _| history.counted("q", count));
+    assert!(counted(4).is_empty());
+    assert_eq!(counted(5), ["miscounted"]);
 }

@@ -27,6 +27,7 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
                 claims.push(Claim {
                     queue: delivered.queue.clone(),
                     holder: last.map(|(_, last)| last.consumer),
+                    also: None,
                     published: published.map(|published| published.at).unwrap_or_default(),
                     came: delivered.at,
                     otherwise,

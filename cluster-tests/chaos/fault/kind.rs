@@ -67,6 +67,8 @@ pub enum Kind {
     PowerLossAll,
     /// A data directory that was set back, damaged or wiped.
     WrongData,
+    /// A data file with a wrong bit.
+    DamagedData,
     /// Too little processor time.
     StarvedProcessor,
     /// The kernel's kill of a process that wants more memory than it may have.
@@ -95,7 +97,7 @@ pub enum Resource {
 
 impl Kind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::KillNode,
         Self::KillLeader,
         Self::KillMajority,
@@ -125,6 +127,7 @@ impl Kind {
         Self::PowerLossMajority,
         Self::PowerLossAll,
         Self::WrongData,
+        Self::DamagedData,
         Self::StarvedProcessor,
         Self::OutOfMemory,
         Self::ClockJump,
@@ -151,6 +154,7 @@ impl Kind {
             | Self::PowerLossMajority
             | Self::PowerLossAll
             | Self::WrongData
+            | Self::DamagedData
             | Self::StarvedProcessor
             | Self::OutOfMemory => Resource::Nodes,
             Self::IsolateNode

@@ -122,7 +122,8 @@ pub enum DiskFault {
         /// The node whose disk hangs.
         victim: Victim,
     },
-    /// Calls to a node's disk fail with EIO. The node ends itself and is started again at the end.
+    /// Calls to a node's disk fail with EIO. The node may end itself, and is started again at the end. It
+    /// can go on only if reads fail.
     Broken {
         /// The node whose disk fails.
         victim: Victim,
@@ -147,6 +148,16 @@ pub enum DiskFault {
         victim: Victim,
         /// What is wrong with it.
         wrong: WrongData,
+    },
+    /// A node is killed, and a bit of one of its data files is wrong when the node is started again. The
+    /// node may end itself, and must not serve wrong data. It gets its data back at the end.
+    Damaged {
+        /// The node whose file it is.
+        victim: Victim,
+        /// The file.
+        file: DamagedFile,
+        /// Which bit, as a fraction of the file in units of 2⁻³².
+        place: u32,
     },
 }
 
@@ -242,4 +253,16 @@ pub enum DiskCall {
     Sync,
     /// `write` and `pwrite`.
     Write,
+    /// `read` and `pread`.
+    Read,
+}
+
+/// A file of RocksDB in which a bit is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DamagedFile {
+    /// A table. The node finds out when it reads the block, and may go on until then.
+    Table,
+    /// The newest write-ahead log, in the part that was synced. The node must refuse it.
+    Log,
 }

@@ -1,8 +1,11 @@
 //! Carries out the events of a schedule on a cluster, and reads back that each took effect.
 
+mod data;
 mod disks;
+mod ended;
 mod links;
 mod processes;
+mod wal;
 
 use super::fault::{Fault, Victim, Victims};
 use super::schedule::Event;
@@ -10,6 +13,7 @@ use crate::harness::disk::{CallFaults, LoopDisk};
 use crate::harness::{Cluster, Node, ctl};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -42,6 +46,8 @@ pub struct Injected {
     pub event: Event,
     /// The nodes that it hit.
     pub nodes: BTreeSet<u64>,
+    /// The node that led the measured queue when it began, if a node told.
+    pub leader: Option<u64>,
     /// When it began, since the start of the load.
     pub began: Duration,
     /// When it had been undone and all nodes were ready again.
@@ -82,13 +88,27 @@ pub struct Injector<'a> {
     /// The queue whose leader is meant by [`Victim::Leader`].
     queue: &'a str,
     start: Instant,
+    /// The nodes that present faults may end; each fault starts its own again.
+    may_end: Mutex<BTreeSet<u64>>,
+    /// Ends of nodes that no fault excuses.
+    findings: Mutex<Vec<String>>,
+    /// Held by whoever looks for nodes that have ended, so that two faults do not start the same one.
+    looking: tokio::sync::Mutex<()>,
 }
 
 impl<'a> Injector<'a> {
     /// On a cluster started with this equipment; the load starts now.
     #[must_use]
     pub fn new(cluster: &'a Cluster, equipment: &'a Equipment, queue: &'a str) -> Self {
-        Self { cluster, equipment, queue, start: Instant::now() }
+        Self {
+            cluster,
+            equipment,
+            queue,
+            start: Instant::now(),
+            may_end: Mutex::default(),
+            findings: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Waits for the time of an event, carries it out, waits for its end and undoes it.
@@ -97,9 +117,12 @@ impl<'a> Injector<'a> {
     /// When a node does not become ready again.
     pub async fn carry_out(&self, event: Event) -> Injected {
         tokio::time::sleep_until(self.start + Duration::from_millis(event.at_ms)).await;
+        self.start_ended().await;
+        let leader = self.known_leader().await;
         let began = self.start.elapsed();
         let (nodes, effect) = self.inject(event).await;
-        Injected { event, nodes, began, ended: self.start.elapsed(), effect }
+        self.start_ended().await;
+        Injected { event, nodes, leader, began, ended: self.start.elapsed(), effect }
     }
 
     /// Undoes whatever may be left, and waits until all nodes are ready.
@@ -142,18 +165,23 @@ impl<'a> Injector<'a> {
         self.cluster.nodes().iter().map(Node::id).collect()
     }
 
-    /// The leader of the measured queue, as the first node that answers says; node 1 if none does.
+    /// The leader of the measured queue; node 1 if none is known.
     async fn leader(&self) -> u64 {
+        self.known_leader().await.unwrap_or(1)
+    }
+
+    /// The leader of the measured queue, as the first node that answers says.
+    async fn known_leader(&self) -> Option<u64> {
         for node in self.cluster.nodes().iter().filter(|node| node.runs()) {
             let asked = self.cluster.rows(node.id(), &["list_queues", "name", "leader"]);
             let Ok(Ok(rows)) = timeout(QUESTION, asked).await else { continue };
             let row = rows.iter().find(|row| ctl::text(row, "name") == self.queue);
             let leader = row.and_then(|row| self.cluster.named(&ctl::text(row, "leader")));
-            if let Some(leader) = leader {
+            if leader.is_some() {
                 return leader;
             }
         }
-        1
+        None
     }
 
     async fn one(&self, victim: Victim) -> u64 {
@@ -176,18 +204,6 @@ impl<'a> Injector<'a> {
                 other.into_iter().chain([leader]).collect()
             }
             Victims::All => self.ids(),
-        }
-    }
-
-    /// Starts the nodes that do not run, and waits until they are ready.
-    async fn start_ended(&self) {
-        let ended: Vec<&Node> = self.cluster.nodes().iter().filter(|node| !node.runs()).collect();
-        for node in &ended {
-            node.reap();
-            node.spawn();
-        }
-        for node in ended {
-            node.ready().await;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Faults of the nodes' processes, and of the clients' connections.
 
+use super::ended::last_lines;
 use super::{CHECK_INTERVAL, Effect, Injector};
 use crate::chaos::fault::{ProcessFault, Victim};
 use crate::harness::Node;
@@ -31,13 +32,13 @@ impl Injector<'_> {
 
     async fn kill(&self, ids: BTreeSet<u64>, lasts: Duration) -> (BTreeSet<u64>, Effect) {
         let nodes: Vec<&Node> = ids.iter().map(|id| self.cluster.node(*id)).collect();
-        // A node that a fault before this one has ended is started at that fault's end.
+        self.may_end(&ids);
         let hit: Vec<u64> = nodes.iter().filter(|node| node.runs()).map(|node| node.id()).collect();
         nodes.iter().filter(|node| hit.contains(&node.id())).for_each(|node| node.kill9());
         let runs: Vec<u64> =
             nodes.iter().filter(|node| node.runs()).map(|node| node.id()).collect();
         sleep(lasts).await;
-        self.start_ended().await;
+        self.start(&ids).await;
         let effect = if hit.len() == ids.len() && runs.is_empty() {
             Effect::Seen(format!("the kernel reported the end of {hit:?}"))
         } else {
@@ -69,16 +70,20 @@ impl Injector<'_> {
     }
 
     async fn restart_all(&self) -> (BTreeSet<u64>, Effect) {
-        let mut said = Vec::new();
-        let mut clean = true;
+        let mut all_said = Vec::new();
         for node in self.cluster.nodes() {
+            let id = BTreeSet::from([node.id()]);
+            self.may_end(&id);
+            let logged = node.log().len();
             let (status, took) = node.sigterm().await;
-            clean &= status.success();
-            said.push(format!("node {}: {status} after {} ms", node.id(), took.as_millis()));
-            node.restart().await;
+            let said = format!("node {}: {status} after {} ms", node.id(), took.as_millis());
+            if !status.success() {
+                self.found(format!("SIGTERM: {said}\n{}", last_lines(node, logged)));
+            }
+            all_said.push(said);
+            self.start(&id).await;
         }
-        let said = said.join("; ");
-        (self.ids(), if clean { Effect::Seen(said) } else { Effect::Missed(said) })
+        (self.ids(), Effect::Seen(all_said.join("; ")))
     }
 
     /// Gives a node little processor time.
@@ -104,6 +109,8 @@ impl Injector<'_> {
     async fn out_of_memory(&self, victim: Victim, lasts: Duration) -> (BTreeSet<u64>, Effect) {
         let id = self.one(victim).await;
         let node = self.cluster.node(id);
+        let ids = BTreeSet::from([id]);
+        self.may_end(&ids);
         let effect = match Group::join(node.pid(), Limit::Memory { bytes: MEMORY_BYTES }) {
             Err(reason) => Effect::Skipped(reason),
             Ok(group) => {
@@ -113,8 +120,8 @@ impl Injector<'_> {
                 if is_seen { Effect::Seen(said) } else { Effect::Missed(said) }
             }
         };
-        self.start_ended().await;
-        (BTreeSet::from([id]), effect)
+        self.start(&ids).await;
+        (ids, effect)
     }
 }
 
