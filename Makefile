@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos simulate planted fuzz soak powerloss attacks interop deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted fuzz soak powerloss attacks interop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -58,6 +58,23 @@ chaos: deps rocksdb
 	cargo build --release --package quorate
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo run --package quorate-cluster-tests --bin chaos -- $(ARGS)
+
+# Whether pauses of confirms keep to their bounds: crashes, hangs and losses of a majority of leaders, and faults
+# of followers, one at a time (cluster-tests/chaos/gaps.rs). 20 minutes have some 80 faults.
+PAUSES ?= --duration 20m
+pauses: ARGS = $(PAUSES) --alone --bounds \
+  --faults kill-leader,kill-node,pause-long,isolate-leader,isolate-node,cut-link,stuck-disk
+pauses: chaos
+
+# So many runs in a row, each of a new seed and as long as CI's; the first failure ends them.
+RUNS ?= 20
+chaos-runs: deps rocksdb
+	@.ci/deps chaos
+	cargo build --release --package quorate
+	cargo build --package quorate-cluster-tests --bin chaos
+	first=$$(date +%s); for seed in $$(seq $$first $$((first + $(RUNS) - 1))); do \
+	  QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" "$(CARGO_TARGET_DIR)/debug/chaos" \
+	    --seed $$seed --duration 80s 2>/dev/null || exit 1; done
 
 # Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed.
 bench: deps rocksdb

@@ -3,7 +3,7 @@
 use clap::Parser;
 use quorate_cluster_tests::chaos::{
     fault::Kind,
-    gaps, report, run,
+    foreign, gaps, report, run,
     schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
 use quorate_cluster_tests::harness::{cgroup, disk, links};
@@ -38,11 +38,14 @@ struct Arguments {
     /// Carries out a saved schedule instead of making one.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults", "alone"])]
     replay: Option<PathBuf>,
-    /// Injects no faults, and loads a broker that somebody else runs and breaks: the addresses of its
-    /// nodes, or AMQP URIs, separated by commas. Queues called `chaos-measured` and `mix-…` are declared
-    /// there, or purged.
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["seed", "faults", "alone", "replay"])]
+    /// Loads a broker that somebody else runs and breaks: the addresses of its nodes, or AMQP URIs,
+    /// separated by commas. Queues called `chaos-measured` and `mix-…` are declared there, or purged.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["faults", "replay"])]
     against: Vec<String>,
+    /// Breaks that broker, with the faults of processes: called as COMMAND VERB NODE, with the number of a
+    /// node from 1 and `kill`, `pause`, `resume`, `stop` or `start`. It returns when that has taken effect.
+    #[arg(long, value_name = "COMMAND", requires = "against")]
+    breaker: Option<PathBuf>,
     /// Folder for the schedule, the report and the history. By default a new one in the system's folder
     /// for temporary files.
     #[arg(long, value_name = "FOLDER")]
@@ -94,8 +97,11 @@ fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
         None => {
             let seed = arguments.seed.unwrap_or_else(new_seed);
             let together_max = if arguments.alone { 1 } else { TOGETHER_MAX };
-            let kinds =
-                if arguments.against.is_empty() { arguments.faults.0.as_slice() } else { &[] };
+            let kinds = match (arguments.against.is_empty(), &arguments.breaker) {
+                (true, _) => arguments.faults.0.as_slice(),
+                (false, Some(_)) => foreign::KINDS.as_slice(),
+                (false, None) => &[],
+            };
             Schedule::make(seed, arguments.duration, kinds, together_max)
         }
     };
@@ -138,10 +144,9 @@ async fn main() -> ExitCode {
     let seed = schedule.seed;
     println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
     // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
-    let duration = Duration::from_millis(schedule.duration_ms);
     let running = match against.is_empty() {
         true => tokio::spawn(run::run(schedule)),
-        false => tokio::spawn(run::against(against, duration)),
+        false => tokio::spawn(run::against(against, schedule, arguments.breaker)),
     };
     let outcome = match running.await {
         Ok(outcome) => outcome,

@@ -4,6 +4,7 @@
 //! A run is made of these parts, in this order:
 //! - [`schedule`]: what is done to the cluster and when. Made from a seed, saved before the start.
 //! - [`injector`]: does it, and reads back from the process, the proxy or the disk that it took effect.
+//! - [`foreign`]: the same for processes that somebody else runs, by a command of theirs.
 //! - [`workload`]: what clients do meanwhile, and [`administrator`] what is changed.
 //! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
 //! - [`gaps`]: the times without confirms, by the kind of fault, and what was stuck.
@@ -12,6 +13,7 @@
 
 pub mod administrator;
 pub mod fault;
+pub mod foreign;
 pub mod gaps;
 pub mod injector;
 mod life;

@@ -2,6 +2,7 @@
 
 use super::administrator::Administrator;
 use super::fault::Kind;
+use super::foreign::Foreign;
 use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
 use super::rest;
@@ -11,7 +12,8 @@ use crate::harness::links::Wiring;
 use crate::harness::{Cluster, Node, Options};
 use crate::history::{History, Log};
 use crate::invariant::{self, Violation};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -87,7 +89,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let (mut injected, mut samples) = (Vec::new(), Vec::new());
     let mut administrator = Administrator::new(&cluster, &history);
     tokio::join!(
-        carry_out_all(&injector, &schedule, &mut injected),
+        carry_out_all(|event| injector.carry_out(event), &schedule, &mut injected),
         administrator.work(Duration::from_millis(schedule.duration_ms)),
         sample(&history, begun, &schedule, Some(&cluster), &mut samples),
     );
@@ -103,21 +105,8 @@ pub async fn run(schedule: Schedule) -> Outcome {
         Effect::Wrong(how) => Some(Violation::Served(format!("{:?}: {how}", one.event.fault))),
         Effect::Seen(_) | Effect::Missed(_) | Effect::Skipped(_) => None,
     }));
-    let seen = |kind: &Kind| {
-        let of_kind = |one: &&Injected| one.event.counts_as == *kind;
-        injected.iter().filter(of_kind).any(|one| matches!(one.effect, Effect::Seen(_)))
-    };
-    let skipped: BTreeMap<Kind, String> = injected
-        .iter()
-        .filter_map(|one| match &one.effect {
-            Effect::Skipped(reason) => Some((one.event.counts_as, reason.clone())),
-            Effect::Seen(_) | Effect::Missed(_) | Effect::Wrong(_) => None,
-        })
-        .collect();
-    let mut missed: Vec<Kind> = schedule.events.iter().map(|event| event.counts_as).collect();
-    missed.sort_unstable();
-    missed.dedup();
-    missed.retain(|kind| !seen(kind) && !skipped.contains_key(kind));
+    let missed = missed(&schedule, &injected);
+    let skipped = skipped(&injected);
     Outcome {
         schedule,
         links,
@@ -147,40 +136,74 @@ async fn start(equipment: &Equipment, links: Wiring) -> Cluster {
     cluster
 }
 
-/// Loads a broker that somebody else runs, and breaks, for that time, and judges what its clients saw.
+/// Loads a broker that somebody else runs, carries a schedule out by their command, and judges what clients
+/// saw. Without a command somebody breaks it meanwhile, or nobody does.
 ///
 /// # Panics
-/// When the load cannot start, or the broker does not deliver everything in time after its end.
-pub async fn against(uris: Vec<String>, duration: Duration) -> Outcome {
-    let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let schedule = Schedule { seed: 0, duration_ms, events: Vec::new() };
+/// When the load cannot start.
+pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<PathBuf>) -> Outcome {
     let first = uris.first().cloned().unwrap_or_default();
+    let nodes = uris.len();
     let load = workload::start_at(uris).await;
     let history = Arc::clone(load.history());
-    let (begun, mut samples) = (history.now(), Vec::new());
-    sample(&history, begun, &schedule, None, &mut samples).await;
+    let (begun, mut samples, mut injected) = (history.now(), Vec::new(), Vec::new());
+    let foreign = breaker.map(|command| Foreign::new(command, nodes));
+    let faults = async {
+        if let Some(foreign) = &foreign {
+            carry_out_all(|event| foreign.carry_out(event), &schedule, &mut injected).await;
+        }
+    };
+    tokio::join!(faults, sample(&history, begun, &schedule, None, &mut samples));
     let log = load.drain_at(&first).await;
-    let violations = invariant::violations(&log);
+    let gaps = gaps::gaps(&history, begun, &injected);
+    let mut violations = invariant::violations(&log);
+    violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
+    let missed = missed(&schedule, &injected);
+    let skipped = skipped(&injected);
     Outcome {
         schedule,
         links: Wiring::Direct,
         why_proxies: None,
-        injected: Vec::new(),
-        gaps: Vec::new(),
+        injected,
+        gaps,
         begun,
         samples,
         log,
         violations,
-        missed: Vec::new(),
-        skipped: BTreeMap::new(),
+        missed,
+        skipped,
     }
 }
 
+/// The kinds that this machine cannot do, each with the reason.
+fn skipped(injected: &[Injected]) -> BTreeMap<Kind, String> {
+    let skipped = injected.iter().filter_map(|one| match &one.effect {
+        Effect::Skipped(reason) => Some((one.event.counts_as, reason.clone())),
+        Effect::Seen(_) | Effect::Missed(_) | Effect::Wrong(_) => None,
+    });
+    skipped.collect()
+}
+
+/// The kinds of a schedule that never took effect, and were not skipped.
+fn missed(schedule: &Schedule, injected: &[Injected]) -> Vec<Kind> {
+    let came = injected
+        .iter()
+        .filter(|one| matches!(one.effect, Effect::Seen(_) | Effect::Skipped(_)))
+        .map(|one| one.event.counts_as);
+    let came: BTreeSet<Kind> = came.collect();
+    let wanted: BTreeSet<Kind> = schedule.events.iter().map(|event| event.counts_as).collect();
+    wanted.difference(&came).copied().collect()
+}
+
 /// Carries out one period's events at the same time, and a period after the other.
-async fn carry_out_all(injector: &Injector<'_>, schedule: &Schedule, into: &mut Vec<Injected>) {
+async fn carry_out_all<F: Future<Output = Injected>>(
+    carry_out: impl Fn(Event) -> F,
+    schedule: &Schedule,
+    into: &mut Vec<Injected>,
+) {
     let together = |one: &Event, other: &Event| one.at_ms == other.at_ms;
     for period in schedule.events.chunk_by(together) {
-        let events = period.iter().map(|event| injector.carry_out(*event));
+        let events = period.iter().map(|event| carry_out(*event));
         for injected in futures::future::join_all(events).await {
             eprintln!(
                 "{:7.1} s  {} on {:?}: {:?}",

@@ -122,8 +122,8 @@ pub enum DiskFault {
         /// The node whose disk hangs.
         victim: Victim,
     },
-    /// Calls to a node's disk fail with EIO. The node may end itself, and is started again at the end. It
-    /// can go on only if reads fail.
+    /// Calls to a node's disk fail with EIO. The node may end itself, and is started again at the end.
+    /// It can go on only if reads fail.
     Broken {
         /// The node whose disk fails.
         victim: Victim,
@@ -149,8 +149,8 @@ pub enum DiskFault {
         /// What is wrong with it.
         wrong: WrongData,
     },
-    /// A node is killed, and a bit of one of its data files is wrong when the node is started again. The
-    /// node may end itself, and must not serve wrong data. It gets its data back at the end.
+    /// A node is killed, and a bit of one of its data files is wrong when the node is started again.
+    /// The node may end itself, and must not serve wrong data. It gets its data back at the end.
     Damaged {
         /// The node whose file it is.
         victim: Victim,

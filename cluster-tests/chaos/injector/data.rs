@@ -90,7 +90,8 @@ impl Injector<'_> {
         }
         let how = self.how_it_ended(node, logged).await;
         end(node);
-        // Without the file, a compaction has read all of it, and RocksDB has verified its checksums.
+        // Without the file there is nothing to undo: its data were deleted, or a compaction has read
+        // them, and RocksDB has verified their checksums.
         let is_there = bit.path.exists();
         if is_there {
             bit.flip()?;
@@ -119,8 +120,8 @@ impl Injector<'_> {
         Ok(effect)
     }
 
-    /// Starts a node that must refuse its directory, and looks whether it serves. It must name the file
-    /// with this bit.
+    /// Starts a node that must refuse its directory, and looks whether it serves. It must name the
+    /// file with this bit.
     async fn refuses(&self, node: &Node, bit: Option<&Bit>, lasts: Duration) -> Effect {
         let logged = node.log().len();
         node.spawn();
@@ -235,7 +236,8 @@ struct Bit {
 }
 
 impl Bit {
-    /// A bit of the tables below a folder, at this fraction of all their bytes; `None` without tables.
+    /// A bit of the tables below a folder, at this fraction of all their bytes; `None` without
+    /// tables.
     fn of_tables(folder: &Path, place: u32) -> io::Result<Option<Self>> {
         let mut tables = Vec::new();
         for path in files(folder, &|name| name.ends_with(".sst"))? {
@@ -252,8 +254,8 @@ impl Bit {
         Ok(None)
     }
 
-    /// A bit of the newest log below a folder that has more than one batch, at this fraction of what was
-    /// certainly synced; `None` if there is none.
+    /// A bit of the newest log below a folder that has more than one batch, at this fraction of what
+    /// was certainly synced; `None` if there is none.
     fn of_log(folder: &Path, place: u32) -> io::Result<Option<Self>> {
         for path in files(folder, &|name| name.ends_with(".log"))?.into_iter().rev() {
             let stem = path.file_stem().and_then(|stem| stem.to_str());

@@ -84,7 +84,8 @@ impl Injector<'_> {
         let (ids, node) = (BTreeSet::from([id]), self.cluster.node(id));
         let logged = node.log().len();
         // A node whose disk is only slow, or hangs, must live.
-        if !matches!(fault, CallFault::SyncMs | CallFault::SyncHangs) {
+        let may_end = !matches!(fault, CallFault::SyncMs | CallFault::SyncHangs);
+        if may_end {
             self.may_end(&ids);
         }
         let before = self.equipment.calls.hits(id);
@@ -93,7 +94,9 @@ impl Injector<'_> {
         let hits = self.equipment.calls.hits(id) - before;
         let how = self.how_it_ended(node, logged).await;
         self.equipment.calls.set(id, fault, 0);
-        self.start(&ids).await;
+        if may_end {
+            self.start(&ids).await;
+        }
         let said = format!("{hits} calls obeyed; {how}");
         let effect = if hits > 0 { Effect::Seen(said) } else { Effect::Missed(said) };
         (ids, effect)

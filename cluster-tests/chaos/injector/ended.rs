@@ -15,8 +15,8 @@ impl Injector<'_> {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on these nodes may end, until [`Injector::start`] is called for them. Whoever calls this
-    /// must do so before its fault can end them.
+    /// From now on these nodes may end, until [`Injector::start`] is called for them. A fault must call
+    /// this before it can end them.
     pub(super) fn may_end(&self, ids: &BTreeSet<u64>) {
         self.may_end.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
     }
@@ -32,8 +32,8 @@ impl Injector<'_> {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// Starts those of these nodes that do not run, and waits until they are ready. They may not end any
-    /// more.
+    /// Starts those of these nodes that do not run, and waits until they are ready. They may not end
+    /// any more.
     pub(super) async fn start(&self, ids: &BTreeSet<u64>) {
         let ended: Vec<&Node> = ids.iter().map(|id| self.cluster.node(*id)).collect();
         let ended: Vec<&Node> = ended.into_iter().filter(|node| !node.runs()).collect();
@@ -41,16 +41,15 @@ impl Injector<'_> {
             node.reap();
             node.spawn();
         }
-        // Nothing was awaited since the nodes were seen to run, or were started: what ends from now on has
-        // ended by itself.
+        // All of them run, or have just been started: a node that ends from now on ends by itself.
         self.may_end.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !ids.contains(id));
         for node in ended {
             node.ready().await;
         }
     }
 
-    /// Starts the nodes that have ended although no present fault may end them, and waits until they are
-    /// ready. Each is a finding. Those that a fault may end are started by that fault, at its end.
+    /// Starts the nodes that have ended although no present fault may end them, and waits until they
+    /// are ready. Each is a finding. Those that a fault may end are started by that fault, at its end.
     pub(super) async fn start_ended(&self) {
         let looking = self.looking.lock().await;
         let mut started = Vec::new();
@@ -70,8 +69,9 @@ impl Injector<'_> {
         }
     }
 
-    /// How a node ended by itself that a present fault may end, in words. It must end with a failure and
-    /// a last line; a panic or a signal is a finding. What it logged before `logged` is not looked at.
+    /// How a node ended by itself that a present fault may end, in words. It must end with a failure
+    /// and a last line; a panic or a signal is a finding. What it logged before `logged` does not
+    /// count.
     pub(super) async fn how_it_ended(&self, node: &Node, logged: usize) -> String {
         if node.runs() {
             return "the node went on".to_owned();

@@ -92,7 +92,7 @@ pub struct Injector<'a> {
     may_end: Mutex<BTreeSet<u64>>,
     /// Ends of nodes that no fault excuses.
     findings: Mutex<Vec<String>>,
-    /// Held by whoever looks for nodes that have ended, so that two faults do not start the same one.
+    /// Held while nodes that have ended are looked for, so that two faults do not start the same one.
     looking: tokio::sync::Mutex<()>,
 }
 

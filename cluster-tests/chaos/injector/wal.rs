@@ -11,8 +11,8 @@ const FULL: u8 = 5;
 const FIRST: u8 = 6;
 const LAST: u8 = 8;
 
-/// The records of a log before its last batch: nodes sync each batch before they begin the next one. A
-/// recycled file has records of another log's number behind its end.
+/// The records of a log before its last batch: nodes sync each batch before they begin the next one.
+/// A recycled file has records of another log's number behind its end.
 pub(super) fn synced_records(log: &[u8], number: u32) -> Vec<Range<usize>> {
     let mut records = Vec::new();
     let mut last_batch = 0;
