@@ -46,8 +46,7 @@ impl Gap {
             | Kind::PowerLossNode
             | Kind::BrokenDisk
             | Kind::FullDisk
-            | Kind::WrongData
-            | Kind::DamagedData => Some(if self.hit_leader { CRASH } else { FOLLOWER }),
+            | Kind::WrongData => Some(if self.hit_leader { CRASH } else { FOLLOWER }),
             Kind::PauseShort
             | Kind::PauseLong
             | Kind::IsolateNode
@@ -56,7 +55,7 @@ impl Gap {
             | Kind::CutOneWay
             | Kind::Reject
             | Kind::StuckDisk => Some(if self.hit_leader { HANG } else { FOLLOWER }),
-            // No majority, or every node is hit, or how long it takes is up to the fault's rate.
+            // No majority, or every node is hit or one again and again, or it is up to the fault's rate.
             Kind::KillMajority
             | Kind::KillAll
             | Kind::RollingRestart
@@ -72,6 +71,7 @@ impl Gap {
             | Kind::SlowDisk
             | Kind::PowerLossMajority
             | Kind::PowerLossAll
+            | Kind::DamagedData
             | Kind::StarvedProcessor
             | Kind::ClockJump
             | Kind::ClockDrift

@@ -32,12 +32,13 @@ impl Node {
     /// leaderships, and unanswered batches are sent again (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
         self.cluster.failures.absences.lock().linked(peer.node);
-        self.base.led.send_clocks(self.base.led.queue_groups(), Some(peer.node));
         for home in self.base.led.homes() {
             if let Some(term) = self.base.led.leading(home) {
                 self.leader.announce(home, term, Some(peer.node));
             }
         }
+        // After the announcements: a leader's time counts for more than others'.
+        self.base.led.send_clocks(self.base.led.queue_groups(), Some(peer.node));
         for home in self.base.proposers.homes() {
             if let Some((leader, term)) = self.base.proposers.leader(home)
                 && leader == peer.node

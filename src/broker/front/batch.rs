@@ -343,12 +343,19 @@ impl Batches {
         self.unsent = self.unsent.min(from);
     }
 
-    /// Puts the present mark into the unanswered batches.
-    pub(crate) fn renew_marks(&mut self) {
+    /// Prepares everything from number `want` on to be sent to a home that may have lost the session:
+    /// with the present mark, which tells it what comes next, and with what was answered behind a
+    /// batch whose answer was lost, since numbers have no gap.
+    pub(crate) fn begin_again(&mut self, want: Sequence) {
         let mark = self.mark();
         for under_way in &mut self.under_way {
             Arc::make_mut(&mut under_way.batch).mark = mark;
+            if under_way.answered && under_way.last() >= want {
+                // Its tickets are gone, and its content is no longer counted.
+                (under_way.answered, under_way.load) = (false, Load::default());
+            }
         }
+        self.send_again(want);
     }
 
     /// Answers every command with `Gone`, since all queues that they name have ended.

@@ -170,12 +170,11 @@ impl Proposer {
     pub(crate) fn wanted(&self, courier: &impl Courier, session: SessionId, want: Sequence) {
         let mut state = self.state.lock();
         if state.batches.session() == session {
-            if matches!(self.home, Home::Node(_)) {
-                // Perhaps a later start of the node, which does not know what earlier ones have
-                // answered: the present mark tells it which number comes next (NAM 8).
-                state.batches.renew_marks();
+            match self.home {
+                // Perhaps a later start of the node, which knows nothing of the session (NAM 8).
+                Home::Node(_) => state.batches.begin_again(want),
+                Home::Group(_) => state.batches.send_again(want),
             }
-            state.batches.send_again(want);
             self.send(&mut state, courier);
         }
     }

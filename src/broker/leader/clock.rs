@@ -9,6 +9,11 @@
 //!
 //! A new leader sends all nodes the times of its groups' clocks, and each node sends those that it
 //! knows to a newly linked node. Entries that a process replays at its start do not set a clock.
+//!
+//! The time of a message is received later than it was sent. So processes' clocks lag by different
+//! amounts, and the leader's own is the group's: whoever is ahead of a new leader takes the leader's
+//! time. Otherwise the group's clock would jump ahead when that process led, and messages would
+//! expire too early by that much.
 
 use parking_lot::Mutex;
 use quorate_types::{Timestamp, WallTime};
@@ -62,6 +67,11 @@ impl GroupClock {
         learn_at(&mut self.0.lock(), time, Instant::now());
     }
 
+    /// Sets the clock to the time that the group's leader has sent, also if it shows a later one.
+    pub(crate) fn follow(&self, time: Timestamp) {
+        follow_at(&mut self.0.lock(), time, Instant::now());
+    }
+
     /// The present time of the clock.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         self.0.lock().map(|known| shows(known, Instant::now()))
@@ -81,6 +91,10 @@ fn learn_at(known: &mut Known, time: Timestamp, now: Instant) {
     if known.is_none_or(|known| shows(known, now) < time) {
         *known = Some((time, now));
     }
+}
+
+fn follow_at(known: &mut Known, time: Timestamp, now: Instant) {
+    *known = Some((time, now));
 }
 
 fn lead_at(

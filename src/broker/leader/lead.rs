@@ -22,6 +22,8 @@ impl Leader {
         self.base.led.lead(group, term, stamps);
         self.perform(home, &owed);
         self.announce(home, term, None);
+        // After the announcement: the others take this leader's time, whatever their clocks show.
+        self.base.led.send_clocks(std::iter::once(group), None);
         // A majority has just committed the term's first entry.
         self.send_majority_contact([(group, term)]);
         self.reconciler.compare(group);

@@ -97,7 +97,6 @@ impl LedHomes {
     pub(crate) fn lead(&self, group: GroupId, term: Term, stamps: (Timestamp, WallTime)) {
         if let Some(sequencer) = self.sequencers.get(&group) {
             sequencer.lead(sequencer.clock.lead(stamps.0, stamps.1, self.process));
-            self.send_clocks(std::iter::once(group), None);
             self.leaderships.lead(Home::Group(group), term);
         }
     }
@@ -244,10 +243,18 @@ impl LedHomes {
         }
     }
 
-    /// Advances the groups' clocks to the times that another process has sent.
-    pub(crate) fn clocks_received(&self, clocks: Vec<(GroupId, Timestamp)>) {
+    /// Sets the groups' clocks to the times that their leader has sent, or advances them to those
+    /// that another process has sent.
+    pub(crate) fn clocks_received(
+        &self,
+        clocks: Vec<(GroupId, Timestamp)>,
+        is_leader: impl Fn(GroupId) -> bool,
+    ) {
         for (group, time) in clocks {
-            if let Some(sequencer) = self.sequencers.get(&group) {
+            let Some(sequencer) = self.sequencers.get(&group) else { continue };
+            if is_leader(group) {
+                sequencer.clock.follow(time);
+            } else {
                 sequencer.clock.learn(time);
             }
         }

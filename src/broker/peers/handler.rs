@@ -140,7 +140,10 @@ impl Node {
                     self.front.leader_contacted(Home::Group(group), from, term);
                 }
             }
-            PeerMessage::Clocks(clocks) => self.base.led.clocks_received(clocks),
+            PeerMessage::Clocks(clocks) => self.base.led.clocks_received(clocks, |group| {
+                let leader = self.base.proposers.leader(Home::Group(group));
+                from != self.base.context.me && leader.is_some_and(|(leader, _)| leader == from)
+            }),
             PeerMessage::Counts(counts) => self.clients.counts.received(from, counts),
             PeerMessage::Reply { addresses, message } => {
                 addresses.iter().for_each(|address| self.replies.deliver_reply(address, &message));

@@ -223,9 +223,12 @@ impl World {
     fn settle_down(&mut self) {
         self.set_room(usize::MAX);
         for _ in 0..1_000 {
+            let mut delivered = 0;
             while !self.lane.sent.borrow().is_empty() || !self.answers.is_empty() {
                 self.deliver();
                 self.answer(1);
+                delivered += 1;
+                assert!(delivered < 10_000, "batches are sent again and again");
             }
             self.pass(PATIENCE_MAX);
             if self.lane.sent.borrow().is_empty() {

@@ -42,6 +42,21 @@ fn a_clock_continues_from_the_time_that_it_received_and_never_goes_back() {
     assert!(clock.now() >= Some(begins));
 }
 
+/// A message that was enqueued by the slower leader must not expire earlier for it.
+#[test]
+fn q_21_a_process_that_is_ahead_of_its_leader_goes_on_with_the_leaders_time() {
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    let process = ProcessStart { at: start, wall: WallTime(HOUR) };
+    let told = Timestamp(10_000);
+    let (mut slower, mut faster) = (Some((told, at(100))), Some((told, at(0))));
+    let begins = lead_at(&mut slower, STAMPS, process, at(200));
+    assert_eq!(begins, Timestamp(10_100));
+    follow_at(&mut faster, begins, at(200));
+    let begins = lead_at(&mut faster, (begins, STAMPS.1), process, at(300));
+    assert_eq!(begins, Timestamp(10_200), "100 ms later by both");
+}
+
 /// A process of a node of the group.
 #[derive(Clone, Copy, Debug)]
 struct Process {

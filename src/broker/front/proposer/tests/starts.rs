@@ -75,6 +75,26 @@ fn nam_8_a_batch_in_flight_is_taken_by_the_next_start() {
     world.all_answered();
 }
 
+/// The former start answered the second batch; its answer to the first was lost, and so is the next one's.
+#[test]
+fn nam_8_what_was_answered_behind_a_lost_answer_is_sent_again_too() {
+    let mut world = world();
+    for _ in 0..3 {
+        world.submit(1);
+    }
+    world.deliver();
+    world.deliver();
+    world.answer(0);
+    world.answer(1);
+    world.lose_batch();
+    world.new_start();
+    world.deliver();
+    world.answer(0);
+    world.settle_down();
+    assert_eq!(world.machine.queues().count(), 3, "the second one is made anew, for nobody");
+    world.all_answered();
+}
+
 #[test]
 fn nam_8_when_the_latest_start_is_fenced_its_queues_are_gone() {
     let mut world = world();

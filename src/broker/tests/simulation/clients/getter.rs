@@ -4,12 +4,16 @@ use super::{
     CHANNEL, Clients, Ended, hear,
     queues::{GOT, declare},
 };
+use crate::world::Focus;
 use quorate_broker::Connection;
 use quorate_client::{Answer, Connection as _, Operation};
 use quorate_rpc::chance;
 use quorate_types::ShortString;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+
+/// Time in which a notice arrives that was sent with an answer, if nothing is broken.
+const NOTICE: Duration = Duration::from_millis(100);
 
 /// What a client has settled, by queue, without knowing yet that the settle was applied.
 pub(super) type Settling = BTreeMap<&'static str, Vec<String>>;
@@ -36,6 +40,7 @@ impl Clients {
         settling: &mut Settling,
     ) -> Result<(), Ended> {
         let before = settling.remove(queue).unwrap_or_default();
+        let asked = self.world.elapsed();
         let get = Operation::Get { queue: ShortString::from_static(queue), no_ack: true };
         let answer = connection.ask(CHANNEL, get).await?;
         if let Answer::Got(Some(got)) = answer {
@@ -46,6 +51,17 @@ impl Clients {
         }
         // Not if the node has begun another session meanwhile.
         hear(connection, Duration::ZERO).await?;
+        if self.world.focus == Focus::Network {
+            // Nor if the client's consumer has been cancelled, as those of a node that was unreachable
+            // for long: its later settles have no effect. The notice may follow the answer.
+            let until = Instant::now() + NOTICE;
+            while Instant::now() < until {
+                hear(connection, until - Instant::now()).await?;
+            }
+            if self.world.calm_since() > asked {
+                return Ok(());
+            }
+        }
         before.iter().for_each(|body| self.world.history.lock().settled(body));
         Ok(())
     }
