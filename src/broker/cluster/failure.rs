@@ -194,6 +194,10 @@ impl Cluster {
         self.leader.announce(home, term, None);
         tracing::debug!(%session, "session started");
         self.started.send_replace(true);
+        // A fence that came before the session was in force has found none to end.
+        if self.base.catalog.read().is_fenced(session) {
+            self.fenced(session);
+        }
     }
 
     /// Handles the fencing of this node's session: closes all clients, and announces a new start
@@ -240,8 +244,10 @@ impl Leader {
         let led = self.base.led.groups().into_iter();
         let answered =
             led.filter(|group| groups.majority_answered_within(*group, 2 * CHECK_INTERVAL));
-        let terms =
-            answered.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
+        let terms: Vec<_> = answered
+            .filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)))
+            .collect();
+        self.base.led.send_clocks(terms.iter().map(|(group, _)| *group), None);
         self.send_majority_contact(terms);
     }
 

@@ -1,30 +1,24 @@
 //! The pure half of a proposer: collects commands into batches, numbers them, keeps them until they
 //! are answered, and decides what to send again (SES 2, 3, 5).
 
-use crate::front::{confirm::PublishTicket, get_answer::GetAnswer};
+mod filling;
+
+use crate::front::{batch::filling::Filling, confirm::PublishTicket, get_answer::GetAnswer};
 use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
-use quorate_types::{Level, QueueId, Sequence, SessionId};
+use quorate_types::{Level, QueueId, Sequence, SessionId, StartNumber};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 use tokio::sync::oneshot;
 
-/// Bytes of messages of one queue that make a batch full. Queues of one home share its batches:
-/// with one bound for all of them together, each would get only its part of the rate of a queue
-/// that is alone in its home.
-const BATCH_BYTES_MAX: usize = 1 << 20;
-/// All queues of a batch together may have this many times [`BATCH_BYTES_MAX`].
-const BATCH_RUNS_MAX: usize = 4;
 /// After this many batches without a settle, no consumers of the home are assumed to settle by this
 /// proposer.
 const WITHOUT_SETTLES: usize = 16;
 /// Memory for a command or message besides a message's bytes: its head, its place and its ticket.
 pub(crate) const MESSAGE_COST_BYTES: usize = 128;
-/// Most commands and messages in one batch.
-const BATCH_COUNT_MAX: usize = 4_096;
 
 /// What waits for the reply to a command.
 #[derive(Debug)]
@@ -129,22 +123,6 @@ pub(crate) struct Answered {
     pub(crate) messages: Vec<Bytes>,
 }
 
-/// A batch that still accepts commands.
-#[derive(Debug, Default)]
-struct Filling {
-    commands: Vec<Command>,
-    tickets: Vec<Ticket>,
-    runs: Vec<ProposedRun>,
-    /// Enqueues that can still be extended, by queue and level: (command, run).
-    open: HashMap<(QueueId, Level), (usize, usize)>,
-    runs_of: HashMap<(QueueId, Level), usize>,
-    /// Bytes of each run, and those of the largest run.
-    run_bytes: Vec<usize>,
-    largest_run_bytes: usize,
-    bytes: usize,
-    count: usize,
-}
-
 /// The state of a proposer: batches that wait, and batches in flight.
 #[derive(Debug)]
 pub(crate) struct Batches {
@@ -232,14 +210,7 @@ impl Batches {
             command,
             Command::Requeue { .. } | Command::Discard { .. } | Command::Release { .. }
         );
-        let filling = self.filling();
-        if orders {
-            // An enqueue after this command must not be merged into one before it.
-            filling.open.clear();
-        }
-        filling.commands.push(command);
-        filling.tickets.push(ticket);
-        filling.count += 1;
+        self.filling().push(command, ticket, orders);
         self.count += 1;
         if !orders || settles {
             self.cut_without_settles = 0;
@@ -255,14 +226,9 @@ impl Batches {
     }
 
     fn filling(&mut self) -> &mut Filling {
-        let full = |filling: &Filling| {
-            filling.largest_run_bytes >= BATCH_BYTES_MAX
-                || filling.bytes >= BATCH_RUNS_MAX * BATCH_BYTES_MAX
-                || filling.count >= BATCH_COUNT_MAX
-        };
         let open = self.waiting.pop_back();
         let open = match open {
-            Some(last) if full(&last) => {
+            Some(last) if last.is_full() => {
                 self.waiting.push_back(last);
                 Filling::default()
             }
@@ -343,19 +309,34 @@ impl Batches {
         self.unsent = self.unsent.min(from);
     }
 
-    /// Prepares everything from number `want` on to be sent to a home that may have lost the session:
-    /// with the present mark, which tells it what comes next, and with what was answered behind a
-    /// batch whose answer was lost, since numbers have no gap.
-    pub(crate) fn begin_again(&mut self, want: Sequence) {
+    /// Puts the present mark into the batches in flight: it tells a home that does not know the session
+    /// which number comes next.
+    pub(crate) fn renew_marks(&mut self) {
         let mark = self.mark();
         for under_way in &mut self.under_way {
             Arc::make_mut(&mut under_way.batch).mark = mark;
+        }
+    }
+
+    /// Prepares everything from number `want` on to be sent to a home that may have lost the session:
+    /// with the present mark, and with what was answered behind a batch whose answer was lost, since
+    /// numbers have no gap.
+    pub(crate) fn begin_again(&mut self, want: Sequence) {
+        self.renew_marks();
+        for under_way in &mut self.under_way {
             if under_way.answered && under_way.last() >= want {
                 // Its tickets are gone, and its content is no longer counted.
                 (under_way.answered, under_way.load) = (false, Load::default());
             }
         }
         self.send_again(want);
+    }
+
+    /// Whether a message waits or is in flight to a queue of a later start of its node.
+    pub(crate) fn names_later(&self, start: StartNumber) -> bool {
+        let under_way = self.under_way.iter().flat_map(|under_way| &under_way.batch.runs);
+        let waiting = self.waiting.iter().flat_map(|filling| &filling.runs);
+        under_way.chain(waiting).any(|run| run.queue.index > start.0)
     }
 
     /// Answers every command with `Gone`, since all queues that they name have ended.
@@ -435,73 +416,6 @@ impl UnderWay {
             .and_then(|run| run.messages.get(range))
             .map(<[Bytes]>::to_vec)
             .unwrap_or_default()
-    }
-}
-
-impl Filling {
-    /// The same batch with commands without tickets in front.
-    fn after(mut self, mut ahead: Vec<Command>) -> Self {
-        if ahead.is_empty() {
-            return self;
-        }
-        let mut tickets = Vec::with_capacity(ahead.len() + self.tickets.len());
-        tickets.resize_with(ahead.len(), || Ticket::None);
-        tickets.append(&mut self.tickets);
-        ahead.append(&mut self.commands);
-        Self { commands: ahead, tickets, ..self }
-    }
-
-    fn push_message(
-        &mut self,
-        queue: QueueId,
-        level: Level,
-        head: MessageHead,
-        message: Bytes,
-        ticket: PublishTicket,
-    ) {
-        let bytes = message.len();
-        self.bytes += bytes;
-        self.count += 1;
-        let (command, run) = match self.open.get(&(queue, level)) {
-            Some(&place) => place,
-            None => self.open_enqueue(queue, level),
-        };
-        if let Some(run) = self.runs.get_mut(run) {
-            run.heads.push(head);
-            run.messages.push(message);
-        }
-        if let Some(run_bytes) = self.run_bytes.get_mut(run) {
-            *run_bytes += bytes;
-            self.largest_run_bytes = self.largest_run_bytes.max(*run_bytes);
-        }
-        if let Some(Command::Enqueue { count, .. }) = self.commands.get_mut(command) {
-            *count += 1;
-        }
-        if let Some(Ticket::Publishes(tickets)) = self.tickets.get_mut(command) {
-            match tickets.last_mut() {
-                Some(last) if last.joins(&ticket) => {
-                    last.count += ticket.count;
-                    last.bytes += ticket.bytes;
-                }
-                Some(_) | None => tickets.push(ticket),
-            }
-        }
-    }
-
-    fn open_enqueue(&mut self, queue: QueueId, level: Level) -> (usize, usize) {
-        let next_run = self.runs.len();
-        let run = *self.runs_of.entry((queue, level)).or_insert(next_run);
-        if run == next_run {
-            self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
-            self.run_bytes.push(0);
-        }
-        // Counts within a batch stay far below 2^32.
-        let first = self.runs.get(run).map_or(0, |run| run.heads.len()) as u32;
-        self.commands.push(Command::Enqueue { run: run as u32, first, count: 0 });
-        self.tickets.push(Ticket::Publishes(Vec::new()));
-        let place = (self.commands.len() - 1, run);
-        self.open.insert((queue, level), place);
-        place
     }
 }
 

@@ -159,6 +159,10 @@ impl Proposer {
             return false;
         }
         state.leader = Some((leader, term));
+        if matches!(self.home, Home::Node(_)) {
+            // A later start of the node knows nothing of the session (NAM 8).
+            state.batches.renew_marks();
+        }
         state.batches.send_again(Sequence(0));
         assert!(state.batches.oldest_sent().is_none(), "SES 5: all unanswered is sent in {term}");
         state.note_progress(courier.now());
@@ -227,12 +231,13 @@ impl Proposer {
     }
 
     /// Handles the end of a node's starts up to this one: its connection-bound queues have ended, so
-    /// commands to them are answered with `Gone` (NAM 8). Nothing if a later start has announced
-    /// itself, which answers them.
+    /// commands to them are answered with `Gone` (NAM 8). Nothing if there is a later start, which
+    /// answers them: it has announced itself, or a message names one of its queues.
     pub(crate) fn ended(&self, courier: &impl Courier, start: StartNumber) -> Vec<Answered> {
         let mut answered = Vec::new();
         let mut state = self.state.lock();
-        if state.leader.is_none_or(|(_, term)| term.0 <= start.0) {
+        let is_last = state.leader.is_none_or(|(_, term)| term.0 <= start.0);
+        if is_last && !state.batches.names_later(start) {
             state.leader = None;
             state.batches.end_all(&mut answered);
             state.arrivals.clear();

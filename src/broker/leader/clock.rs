@@ -11,9 +11,10 @@
 //! knows to a newly linked node. Entries that a process replays at its start do not set a clock.
 //!
 //! The time of a message is received later than it was sent. So processes' clocks lag by different
-//! amounts, and the leader's own is the group's: whoever is ahead of a new leader takes the leader's
-//! time. Otherwise the group's clock would jump ahead when that process led, and messages would
-//! expire too early by that much.
+//! amounts, and the leader's own is the group's: the others take its time, also if theirs is later.
+//! Otherwise the group's clock would jump ahead when one of them led, and messages would expire too
+//! early by that much. The leader repeats its time, so that a message that was late or lost does
+//! little harm; what others tell it while it leads means nothing.
 
 use parking_lot::Mutex;
 use quorate_types::{Timestamp, WallTime};
@@ -42,6 +43,17 @@ impl Default for WallClock {
     }
 }
 
+/// Whose time a process has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeOf {
+    /// The group's leader's.
+    Leader,
+    /// That of a process that does not lead the group.
+    Other,
+    /// Any process's, while this one leads the group.
+    Follower,
+}
+
 /// When this process started, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessStart {
@@ -61,15 +73,15 @@ impl ProcessStart {
 pub(crate) struct GroupClock(Mutex<Known>);
 
 impl GroupClock {
-    /// Advances the clock to a time that another process has sent. An earlier time, from a late
-    /// message, changes nothing.
-    pub(crate) fn learn(&self, time: Timestamp) {
-        learn_at(&mut self.0.lock(), time, Instant::now());
-    }
-
-    /// Sets the clock to the time that the group's leader has sent, also if it shows a later one.
-    pub(crate) fn follow(&self, time: Timestamp) {
-        follow_at(&mut self.0.lock(), time, Instant::now());
+    /// Takes a time that another process has sent: sets the clock to the leader's, and advances it to
+    /// another's. An earlier one of another process, from a late message, changes nothing.
+    pub(crate) fn learn(&self, time: Timestamp, of: TimeOf) {
+        let (mut known, now) = (self.0.lock(), Instant::now());
+        match of {
+            TimeOf::Leader => follow_at(&mut known, time, now),
+            TimeOf::Other => learn_at(&mut known, time, now),
+            TimeOf::Follower => {}
+        }
     }
 
     /// The present time of the clock.
@@ -78,9 +90,15 @@ impl GroupClock {
     }
 
     /// Begins a leadership of this process, whose state has these last stamps. Returns the time at
-    /// which the clock continues.
-    pub(crate) fn lead(&self, time: Timestamp, wall: WallTime, process: ProcessStart) -> Timestamp {
-        lead_at(&mut self.0.lock(), (time, wall), process, Instant::now())
+    /// which the clock continues, and when it shows that.
+    pub(crate) fn lead(
+        &self,
+        time: Timestamp,
+        wall: WallTime,
+        process: ProcessStart,
+    ) -> (Timestamp, Instant) {
+        let now = Instant::now();
+        (lead_at(&mut self.0.lock(), (time, wall), process, now), now)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::{
     context::Context,
     leader::{
-        clock::ProcessStart,
+        clock::{ProcessStart, TimeOf},
         leaderships::Leaderships,
         local::LocalQueues,
         sequencer::{Handed, Sequencer},
@@ -96,7 +96,8 @@ impl LedHomes {
     /// Begins a leadership of the group, whose state has these last stamps.
     pub(crate) fn lead(&self, group: GroupId, term: Term, stamps: (Timestamp, WallTime)) {
         if let Some(sequencer) = self.sequencers.get(&group) {
-            sequencer.lead(sequencer.clock.lead(stamps.0, stamps.1, self.process));
+            let (time, now) = sequencer.clock.lead(stamps.0, stamps.1, self.process);
+            sequencer.lead(time, now);
             self.leaderships.lead(Home::Group(group), term);
         }
     }
@@ -243,20 +244,21 @@ impl LedHomes {
         }
     }
 
-    /// Sets the groups' clocks to the times that their leader has sent, or advances them to those
-    /// that another process has sent.
+    /// Takes the times of groups' clocks that another process has sent. `led` is the latest leadership
+    /// of a group by that process that is known here.
     pub(crate) fn clocks_received(
         &self,
         clocks: Vec<(GroupId, Timestamp)>,
-        is_leader: impl Fn(GroupId) -> bool,
+        led: impl Fn(GroupId) -> Option<Term>,
     ) {
         for (group, time) in clocks {
             let Some(sequencer) = self.sequencers.get(&group) else { continue };
-            if is_leader(group) {
-                sequencer.clock.follow(time);
-            } else {
-                sequencer.clock.learn(time);
-            }
+            let of = match (led(group), self.leading(Home::Group(group))) {
+                (Some(term), own) if own.is_none_or(|own| own < term) => TimeOf::Leader,
+                (_, Some(_)) => TimeOf::Follower,
+                (_, None) => TimeOf::Other,
+            };
+            sequencer.clock.learn(time, of);
         }
     }
 }

@@ -95,10 +95,10 @@ impl Sequencer {
         Self { wall, ..Self::default() }
     }
 
-    /// Begins a leadership: the group's clock stands at `time`.
-    pub(crate) fn lead(&self, time: Timestamp) {
+    /// Begins a leadership: the group's clock showed `time` at that instant.
+    pub(crate) fn lead(&self, time: Timestamp, since: Instant) {
         let mut state = self.state.lock();
-        let clock = Clock { base: time, since: Instant::now(), wall: self.wall };
+        let clock = Clock { base: time, since, wall: self.wall };
         *state = State { clock: Some(clock), ..State::default() };
         self.waiting.store(false, Ordering::Relaxed);
     }

@@ -142,7 +142,7 @@ impl Node {
             }
             PeerMessage::Clocks(clocks) => self.base.led.clocks_received(clocks, |group| {
                 let leader = self.base.proposers.leader(Home::Group(group));
-                from != self.base.context.me && leader.is_some_and(|(leader, _)| leader == from)
+                leader.filter(|(leader, _)| *leader == from).map(|(_, term)| term)
             }),
             PeerMessage::Counts(counts) => self.clients.counts.received(from, counts),
             PeerMessage::Reply { addresses, message } => {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use super::filling::{BATCH_BYTES_MAX, BATCH_COUNT_MAX, BATCH_RUNS_MAX};
 use super::*;
 use crate::{
     client::ChannelId,

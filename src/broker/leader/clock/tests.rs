@@ -33,13 +33,23 @@ fn a_group_without_a_stamp_begins_where_it_is() {
 fn a_clock_continues_from_the_time_that_it_received_and_never_goes_back() {
     let clock = GroupClock::default();
     assert_eq!(clock.now(), None);
-    clock.learn(Timestamp(50_000));
-    clock.learn(Timestamp(40_000));
+    clock.learn(Timestamp(50_000), TimeOf::Other);
+    clock.learn(Timestamp(40_000), TimeOf::Other);
     assert!(clock.now().is_some_and(|now| now >= Timestamp(50_000)));
     let far_ahead = ProcessStart { at: Instant::now(), wall: WallTime(999 * HOUR) };
-    let begins = clock.lead(STAMPS.0, STAMPS.1, far_ahead);
+    let (begins, _) = clock.lead(STAMPS.0, STAMPS.1, far_ahead);
     assert!(begins >= Timestamp(50_000) && begins < Timestamp(50_000 + HOUR), "{begins}");
     assert!(clock.now() >= Some(begins));
+}
+
+#[test]
+fn the_leaders_time_counts_whatever_a_clock_shows_and_nothing_else_while_it_leads() {
+    let clock = GroupClock::default();
+    clock.learn(Timestamp(50_000), TimeOf::Other);
+    clock.learn(Timestamp(90_000), TimeOf::Follower);
+    assert!(clock.now().is_some_and(|now| now < Timestamp(90_000)));
+    clock.learn(Timestamp(40_000), TimeOf::Leader);
+    assert!(clock.now().is_some_and(|now| now < Timestamp(50_000)));
 }
 
 /// A message that was enqueued by the slower leader must not expire earlier for it.

@@ -202,7 +202,7 @@ impl World {
         (self.stalled, self.in_flight) = (None, 0);
         let time = self.time.plus_ms(1_000);
         let change = |sequencer: &Sequencer, _: &dyn Fn(CommandEntry) -> Handed| {
-            if leads { sequencer.lead(time) } else { sequencer.stop() }
+            if leads { sequencer.lead(time, Instant::now()) } else { sequencer.stop() }
         };
         self.act(change);
         if leads {

@@ -125,6 +125,15 @@ fn nam_8_the_end_of_a_start_is_nothing_to_commands_for_a_later_one() {
     world.all_answered();
 }
 
+/// The catalog copy that tells of the end may be older than the one that named a queue.
+#[test]
+fn nam_8_a_message_to_a_queue_of_a_later_start_waits_for_it() {
+    let world = world();
+    publish(&world, 2, 1, 10);
+    assert!(world.proposer.ended(&world.lane, StartNumber(1)).is_empty(), "queue 2 is of start 2");
+    assert_eq!(world.proposer.ended(&world.lane, StartNumber(2)).len(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
