@@ -177,8 +177,7 @@ async fn main() -> ExitCode {
     for violation in outcome.violations.iter().take(10) {
         println!("seed {seed}: {violation:?}");
     }
-    let beyond =
-        if arguments.bounds { gaps::beyond_bounds(&outcome.gaps) } else { Vec::new() };
+    let beyond = if arguments.bounds { gaps::beyond_bounds(&outcome.gaps) } else { Vec::new() };
     beyond.iter().for_each(|story| println!("seed {seed}: {story}"));
     let is_good = outcome.is_good() && beyond.is_empty();
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -281,7 +281,11 @@ fn particular() -> Vec<(&'static str, Arguments)> {
         ("mix-short", with(to("mix-dropped"), vec![("x-max-length", int(SHORT_LENGTH.into()))])),
         (
             "mix-refuses",
-            vec![quorum(), ("x-max-length", int(REFUSES_LENGTH.into())), ("x-overflow", text("reject-publish"))],
+            vec![
+                quorum(),
+                ("x-max-length", int(REFUSES_LENGTH.into())),
+                ("x-overflow", text("reject-publish")),
+            ],
         ),
         ("mix-single", vec![quorum(), ("x-single-active-consumer", AMQPValue::Boolean(true))]),
         ("mix-classic", vec![("x-queue-type", text("classic"))]),

@@ -36,7 +36,8 @@ fn messages_go_through_as_in_a_group() {
 fn nam_8_a_session_of_another_node_begins_at_its_mark() {
     let mut world = World::with(Machine::new_local(NodeId(3), StartNumber(44)));
     let session = session(1, 7);
-    let origin = |first, mark| Origin::Session { session, first: Sequence(first), mark: Sequence(mark) };
+    let origin =
+        |first, mark| Origin::Session { session, first: Sequence(first), mark: Sequence(mark) };
     let create = |bound| {
         let config = QueueConfig::plain(QueueType::Classic);
         Step::Other(Command::CreateQueue { name: name("reply"), config, bound: Some(bound) })

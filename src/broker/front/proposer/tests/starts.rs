@@ -37,12 +37,12 @@ impl World {
     fn all_answered(mut self) {
         self.settle_down();
         for (name, mut receiver) in self.callers {
-            match receiver.try_recv() {
-                Ok(Reply::Created(id)) if id.index == self.term.0 => {
-                    assert_eq!(self.machine.queue(id).map(|queue| queue.name), Some(name));
-                }
-                Ok(Reply::Created(_) | Reply::Gone) => {}
-                other => panic!("{name}: {other:?}"),
+            let reply = receiver.try_recv();
+            assert!(matches!(reply, Ok(Reply::Created(_) | Reply::Gone)), "{name}: {reply:?}");
+            if let Ok(Reply::Created(id)) = reply
+                && id.index == self.term.0
+            {
+                assert_eq!(self.machine.queue(id).map(|queue| queue.name), Some(name));
             }
         }
     }
