@@ -6,8 +6,9 @@
 //! losses that RocksDB cannot detect: at the end of its log, and of its manifest.
 //!
 //! A loss of the last second before a kill is not detected here if nothing follows it in the log.
-//! If entries of that second were acknowledged to a leader, that leader detects it, as long as it
-//! leads (`raft/followers`).
+//! `wal` detects it if RocksDB had closed that log file, since the manifest has the synced size of
+//! closed files, except for a moment after the next one was begun. If entries of that second were
+//! acknowledged to a leader, that leader detects it, as long as it leads (`raft/followers`).
 
 use crate::{
     StorageError,

@@ -7,6 +7,7 @@ mod arbitrary;
 mod arbitrary_batch;
 mod arbitrary_letters;
 mod caches;
+mod closed_logs;
 mod codecs;
 mod crash;
 mod damage;
