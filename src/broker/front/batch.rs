@@ -332,18 +332,18 @@ impl Batches {
         self.send_again(want);
     }
 
-    /// Whether a message waits or is in flight to a queue of a later start of its node.
-    pub(crate) fn names_later(&self, start: StartNumber) -> bool {
+    /// Answers every command with `Gone`, since the queues of the node's starts up to this one have
+    /// ended; nothing, and false, if a message is for a queue of a later start.
+    pub(crate) fn end_all(&mut self, start: StartNumber, into: &mut Vec<Answered>) -> bool {
         let under_way = self.under_way.iter().flat_map(|under_way| &under_way.batch.runs);
         let waiting = self.waiting.iter().flat_map(|filling| &filling.runs);
-        under_way.chain(waiting).any(|run| run.queue.index > start.0)
-    }
-
-    /// Answers every command with `Gone`, since all queues that they name have ended.
-    pub(crate) fn end_all(&mut self, into: &mut Vec<Answered>) {
+        if under_way.chain(waiting).any(|run| run.queue.index > start.0) {
+            return false;
+        }
         while self.cut().is_some() {}
         let gone = (self.mark().0..self.next.0).map(|number| (Sequence(number), Reply::Gone));
         self.answered(Sequence(0), self.next, gone.collect(), into);
+        true
     }
 
     /// The oldest unanswered batch that has been sent.
@@ -393,10 +393,6 @@ impl Batches {
         }
     }
 
-    /// Drops everything that waits or is in flight, because the session has ended (SES 6).
-    pub(crate) fn abandon(&mut self, session: SessionId) {
-        *self = Self::new(session);
-    }
 }
 
 impl UnderWay {

@@ -237,9 +237,8 @@ impl Proposer {
         let mut answered = Vec::new();
         let mut state = self.state.lock();
         let is_last = state.leader.is_none_or(|(_, term)| term.0 <= start.0);
-        if is_last && !state.batches.names_later(start) {
+        if is_last && state.batches.end_all(start, &mut answered) {
             state.leader = None;
-            state.batches.end_all(&mut answered);
             state.arrivals.clear();
             state.note_progress(courier.now());
             state.update_held();
@@ -252,7 +251,7 @@ impl Proposer {
         let mut state = self.state.lock();
         let before = state.batches.session();
         assert!(before.start < session.start, "SES 1, 6: starts ascend: {before}, {session}");
-        state.batches.abandon(session);
+        state.batches = Batches::new(session);
         state.update_held();
         state.arrivals.clear();
     }
