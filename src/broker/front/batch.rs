@@ -392,7 +392,6 @@ impl Batches {
             self.under_way.pop_front();
         }
     }
-
 }
 
 impl UnderWay {
