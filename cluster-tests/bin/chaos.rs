@@ -7,6 +7,8 @@ use quorate_cluster_tests::chaos::{
     schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
 use quorate_cluster_tests::harness::{cgroup, disk, links};
+use quorate_cluster_tests::invariant::Violation;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,6 +86,17 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Ok(Duration::from_secs(number.saturating_mul(unit)))
+}
+
+/// How often each kind of violation was found.
+fn kinds_of(violations: &[Violation]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for violation in violations {
+        let story = format!("{violation:?}");
+        let kind = story.split('(').next().unwrap_or_default().to_owned();
+        *counts.entry(kind).or_default() += 1;
+    }
+    counts
 }
 
 /// The URI of a broker, given by it or by its address.
@@ -173,6 +186,9 @@ async fn main() -> ExitCode {
     print!("{}", gaps::table(&outcome.gaps));
     for kind in &outcome.missed {
         println!("seed {seed}: {kind} never took effect");
+    }
+    for (kind, count) in kinds_of(&outcome.violations) {
+        println!("seed {seed}: {count} times {kind}");
     }
     for violation in outcome.violations.iter().take(10) {
         println!("seed {seed}: {violation:?}");
