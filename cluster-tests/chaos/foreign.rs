@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The kinds of faults that such a command can carry out. Whom they hit is a node's number: who leads is not
-/// known here.
+/// The kinds of faults that such a command can carry out. They choose nodes by number, since the leaders of
+/// another broker's queues are not known here.
 pub const KINDS: [Kind; 6] = [
     Kind::KillNode,
     Kind::KillMajority,
@@ -32,7 +32,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// So many nodes; the load starts now.
+    /// A broker with this number of nodes. The load starts now.
     #[must_use]
     pub fn new(command: PathBuf, nodes: usize) -> Self {
         Self { command, nodes: nodes as u64, start: Instant::now() }

@@ -251,12 +251,13 @@ async fn sample(
     }
 }
 
-/// The highest term of each group that any node has told.
+/// For each group, the highest term that any node has reported.
 #[derive(Debug, Default)]
 struct Terms(BTreeMap<String, u64>);
 
 impl Terms {
-    /// Asks all nodes; gives how many terms have begun since the last time. A new group's are none.
+    /// Asks all nodes, and returns the number of terms that have begun since the last call. The first term
+    /// that is seen of a group does not count.
     async fn new_terms(&mut self, cluster: &Cluster) -> u64 {
         let running = cluster.nodes().iter().filter(|node| node.runs());
         let asked = running.map(|node| timeout(METRICS, node.get("/metrics")));

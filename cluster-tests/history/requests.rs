@@ -24,7 +24,7 @@ const LOST_AFTER: Duration = Duration::from_secs(5);
 /// Interval between two requests, and between two looks at a queue that has to go.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the clients are at, for whoever waits for them in vain.
+/// What the clients are doing, for the error message if they do not end in time.
 #[derive(Debug)]
 struct Stage(Mutex<&'static str>);
 

@@ -20,7 +20,7 @@ const ACT_BOUND: Duration = Duration::from_secs(30);
 /// Size of the sockets' receive buffers, in bytes: less than one large message.
 const RECEIVE_BUFFER: u32 = 8 * 1024;
 
-/// Prefetch of a consumer that is killed; small, since so many deliveries of its queue are excused.
+/// Prefetch of a consumer that is killed. It is small, since the checker excuses this number of redeliveries.
 const PREFETCH: u16 = 10;
 /// How long it takes deliveries.
 const TAKES: Duration = Duration::from_millis(300);
@@ -44,7 +44,7 @@ enum Act {
     Silent,
 }
 
-/// In their order, with what the client is at then, for whoever waits for it in vain.
+/// In their order, with what the client is doing, for the error message if it does not end in time.
 const ACTS: [(Act, &str); 4] = [
     (Act::Killed, "takes messages and settles none"),
     (Act::Deaf, "consumes and reads nothing"),

@@ -298,7 +298,7 @@ impl std::fmt::Display for Bit {
     }
 }
 
-/// So many of `size` bytes, for a fraction in units of 2⁻³².
+/// The fraction `place` / 2³² of `size` bytes.
 fn scaled(place: u32, size: u64) -> u64 {
     let at = (u128::from(place) * u128::from(size)) >> 32;
     u64::try_from(at).unwrap_or_default()
