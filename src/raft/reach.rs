@@ -6,6 +6,9 @@
 //! leads it, all clients can use it. So a leader that does not reach a voter which another voter
 //! reaches hands its leadership to that one. And a process whose address refuses connections does
 //! not count as dead while another node reaches it.
+//!
+//! A node that has not answered for as long as the lease of a leader may hang, or be cut off: the
+//! groups that it leads get a successor if no majority hears it (`succession`).
 
 use crate::{
     aligned_runtime::every,
@@ -14,6 +17,7 @@ use crate::{
     leadership,
     service::Service,
     shared::Shared,
+    succession::{self, Absence},
 };
 use bytes::Bytes;
 use futures::future::join_all;
@@ -72,6 +76,14 @@ impl Reach {
         fresh.map(|(node, one)| (*node, one.reaches.clone())).collect()
     }
 
+    /// The nodes that are still linked and have not answered for this time.
+    fn silent(&self, now: Instant, time: Duration) -> Vec<NodeId> {
+        let answers = self.0.lock();
+        let silent =
+            answers.iter().filter(|(_, one)| now.saturating_duration_since(one.at) >= time);
+        silent.map(|(node, _)| *node).collect()
+    }
+
     /// For each voter, the number of voters that it reaches, itself included, as far as this node
     /// knows.
     fn counts(&self, now: Instant, me: NodeId, voters: &[NodeId]) -> BTreeMap<NodeId, usize> {
@@ -106,8 +118,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     // over.
     let mut better: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
+    // For each node, when this one last sought successors of it because it was silent.
+    let mut succeeded: BTreeMap<NodeId, Instant> = BTreeMap::new();
     loop {
         due.tick().await;
+        let now = Instant::now();
+        // A further attempt leaves the first one the time that its requests for votes have.
+        succeeded.retain(|_, at| now.saturating_duration_since(*at) < shared.settings.election_min);
+        for node in shared.reach().silent(now, shared.settings.election_max) {
+            if !succeeded.contains_key(&node) {
+                succeeded.insert(node, now);
+                tokio::spawn(succession::succeed(Arc::clone(&shared), node, Absence::Silent));
+            }
+        }
         for peer in shared.links.all_connected() {
             let shared = Arc::clone(&shared);
             tokio::spawn(async move { ask(&shared, peer.node).await });
@@ -115,7 +138,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if !shared.settings.balance {
             continue;
         }
-        let now = Instant::now();
         moved.retain(|_, at| at.elapsed() < HANDOVER);
         for group in shared.all() {
             let order = leadership::order(group);
@@ -220,6 +242,18 @@ mod tests {
         let order = [NodeId(2), NodeId(3), NodeId(1)];
         assert_eq!(reach.better(at(300), ME, &order), Some(NodeId(3)), "2 may not reach anybody");
         assert_eq!(reach.better(at(600), ME, &VOTERS), None, "and what 3 said is old");
+    }
+
+    #[test]
+    fn a_linked_node_that_does_not_answer_is_silent() {
+        let (reach, begun) = (Reach::default(), Instant::now());
+        let lease = Duration::from_millis(450);
+        reach.answered(begun, NodeId(2), nodes(&[]));
+        reach.answered(begun + Duration::from_millis(100), NodeId(3), nodes(&[]));
+        assert!(reach.silent(begun + Duration::from_millis(449), lease).is_empty());
+        assert_eq!(reach.silent(begun + lease, lease), [NodeId(2)]);
+        reach.lost(NodeId(2));
+        assert!(reach.silent(begun + lease, lease).is_empty(), "its process may have ended");
     }
 
     #[test]

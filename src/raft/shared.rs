@@ -8,7 +8,7 @@ use crate::{
     reach::Reach,
     settings::Settings,
     sink::FatalHook,
-    succession,
+    succession::{self, Absence},
     type_config::raft_id,
 };
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ impl Shared {
     /// Handles that a node's process is dead, without waiting for a timeout (DESIGN §8).
     pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
         self.died.lock().insert(node, boot);
-        tokio::spawn(succession::succeed(Arc::clone(self), node));
+        tokio::spawn(succession::succeed(Arc::clone(self), node, Absence::Dead));
     }
 
     /// Election timeouts are active only if this node may lead.

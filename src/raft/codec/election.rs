@@ -111,10 +111,10 @@ pub(crate) struct Position {
     pub(crate) may_lead: bool,
 }
 
-/// Encodes a question for positions in some groups, after a node has died.
-pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
+/// Encodes a question for positions in some groups, whose leader is dead or silent.
+pub(crate) fn encode_groups(absent: NodeId, groups: &[GroupId]) -> Bytes {
     let mut out = begin(12 + 2 * groups.len());
-    out.put_u64(raft_id(dead));
+    out.put_u64(raft_id(absent));
     out.put_u32(groups.len() as u32);
     groups.iter().for_each(|group| out.put_u16(group.0));
     out.freeze()
@@ -123,8 +123,8 @@ pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
 /// Decodes a question for positions.
 pub(crate) fn decode_groups(bytes: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
-    // The dead node's id is only for logs and packet captures.
-    let _dead = reader.u64()?;
+    // The absent node's id is only for logs and packet captures.
+    let _absent = reader.u64()?;
     let count = reader.count(2)?;
     let groups = (0..count).map(|_| reader.u16().map(GroupId)).collect::<Result<_, _>>()?;
     reader.end()?;
