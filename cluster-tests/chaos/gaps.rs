@@ -3,6 +3,7 @@
 
 use super::fault::Kind;
 use super::injector::{Effect, Injected};
+use super::stalls::{self, Span};
 use super::workload::MEASURED;
 use crate::history::{History, Log};
 use crate::invariant::Violation;
@@ -31,6 +32,8 @@ pub struct Gap {
     pub hit_leader: bool,
     /// The longest time between two confirms, from its begin until it was undone.
     pub during: Duration,
+    /// The same without the times in which the machine stood still ([`stalls`]).
+    pub without_stalls: Duration,
     /// From when it was undone to the next confirm.
     pub after: Duration,
 }
@@ -82,7 +85,12 @@ impl Gap {
 
 /// The gaps of the faults that took effect.
 #[must_use]
-pub fn gaps(history: &History, begun: Duration, injected: &[Injected]) -> Vec<Gap> {
+pub fn gaps(
+    history: &History,
+    begun: Duration,
+    injected: &[Injected],
+    stalls: &[Span],
+) -> Vec<Gap> {
     let took_effect = |one: &&Injected| matches!(one.effect, Effect::Seen(_));
     let gap = |one: &Injected| {
         let (from, to) = (begun + one.began, begun + one.ended);
@@ -90,10 +98,13 @@ pub fn gaps(history: &History, begun: Duration, injected: &[Injected]) -> Vec<Ga
         let period = injected.iter().filter(|other| other.event.at_ms == one.event.at_ms);
         let healed = begun + period.map(|other| other.ended).max().unwrap_or(one.ended);
         let next = history.first_confirm_since(MEASURED, healed).unwrap_or_else(|| history.now());
+        let gaps = history.confirm_gaps(MEASURED, from, to);
+        let longest = |stalls| gaps.iter().map(|gap| stalls::without(stalls, *gap)).max();
         Gap {
             kind: one.event.counts_as,
             hit_leader: one.leader.is_none_or(|leader| one.nodes.contains(&leader)),
-            during: history.longest_confirm_gap(MEASURED, from, to),
+            during: longest(&[]).unwrap_or_default(),
+            without_stalls: longest(stalls).unwrap_or_default(),
             after: next.saturating_sub(healed),
         }
     };
@@ -133,7 +144,7 @@ fn quiet(faults: &[[Duration; 2]], from: Duration, to: Duration) -> Duration {
 }
 
 /// The kinds whose faults, each alone, stopped confirms for longer than they may, in words. A bound holds for
-/// 99 of 100 faults.
+/// 99 of 100 faults, and leaves out the times in which the machine stood still.
 #[must_use]
 pub fn beyond_bounds(gaps: &[Gap]) -> Vec<String> {
     let mut by_kind: BTreeMap<(Kind, bool), Vec<Gap>> = BTreeMap::new();
@@ -142,7 +153,7 @@ pub fn beyond_bounds(gaps: &[Gap]) -> Vec<String> {
     }
     let beyond = by_kind.into_iter().filter_map(|((kind, hit_leader), gaps)| {
         let bound = gaps.first()?.bound()?;
-        let during = sorted(gaps.iter().map(|gap| gap.during));
+        let during = sorted(gaps.iter().map(|gap| gap.without_stalls));
         let p99 = *during.get((during.len() * 99).div_ceil(100) - 1)?;
         let of = if hit_leader { "the leader" } else { "a follower" };
         let story = || format!("{kind} of {of}: {p99:?} of {} faults, not {bound:?}", gaps.len());
@@ -152,7 +163,8 @@ pub fn beyond_bounds(gaps: &[Gap]) -> Vec<String> {
 }
 
 /// A table in Markdown: for each kind the number of its faults, the median and the longest time without
-/// confirms while they lasted, and the longest time from their end to the next confirm, in milliseconds.
+/// confirms while they lasted, the longest without the machine's stalls, and the longest time from their end
+/// to the next confirm, in milliseconds.
 #[must_use]
 pub fn table(gaps: &[Gap]) -> String {
     let mut by_kind: BTreeMap<Kind, Vec<Gap>> = BTreeMap::new();
@@ -160,18 +172,20 @@ pub fn table(gaps: &[Gap]) -> String {
         by_kind.entry(gap.kind).or_default().push(*gap);
     }
     let mut table = String::from(
-        "| fault | times | without confirms: median, ms | longest, ms | after its end: longest, ms |\n\
-         |---|---|---|---|---|\n",
+        "| fault | times | without confirms: median, ms | longest, ms | without stalls of the machine, ms \
+         | after its end: longest, ms |\n|---|---|---|---|---|---|\n",
     );
     for (kind, gaps) in by_kind {
         let during = sorted(gaps.iter().map(|gap| gap.during));
         let after = sorted(gaps.iter().map(|gap| gap.after));
+        let without_stalls = gaps.iter().map(|gap| gap.without_stalls).max();
         let [median, longest] = [during.get((during.len() - 1) / 2), during.last()].map(ms);
         // Writing to a string does not fail.
         let _ = writeln!(
             table,
-            "| {kind} | {} | {median} | {longest} | {} |",
+            "| {kind} | {} | {median} | {longest} | {} | {} |",
             during.len(),
+            ms(without_stalls.as_ref()),
             ms(after.last())
         );
     }
@@ -198,6 +212,7 @@ mod tests {
             kind,
             hit_leader: true,
             during: Duration::from_millis(during),
+            without_stalls: Duration::from_millis(during - 1),
             after: Duration::from_millis(after),
         };
         let gaps = [
@@ -208,7 +223,10 @@ mod tests {
         ];
         let table = table(&gaps);
         let lines: Vec<&str> = table.lines().skip(2).collect();
-        assert_eq!(lines, ["| kill-leader | 3 | 200 | 300 | 9 |", "| reset | 1 | 20 | 20 | 1 |"]);
+        assert_eq!(
+            lines,
+            ["| kill-leader | 3 | 200 | 300 | 299 | 9 |", "| reset | 1 | 20 | 20 | 19 | 1 |"]
+        );
     }
 
     const S: fn(u64) -> Duration = Duration::from_secs;
@@ -228,7 +246,8 @@ mod tests {
         let gap = |hit_leader, ms| Gap {
             kind: Kind::KillNode,
             hit_leader,
-            during: Duration::from_millis(ms),
+            during: Duration::from_secs(2),
+            without_stalls: Duration::from_millis(ms),
             after: Duration::ZERO,
         };
         let mut gaps = vec![gap(true, 290); 99];

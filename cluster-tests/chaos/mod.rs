@@ -7,7 +7,8 @@
 //! - [`foreign`]: the same for processes that somebody else runs, by a command of theirs.
 //! - [`workload`]: what clients do meanwhile, and [`administrator`] what is changed.
 //! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
-//! - [`gaps`]: the times without confirms, by the kind of fault, and what was stuck.
+//! - [`gaps`]: the times without confirms, by the kind of fault, and what was stuck; [`stalls`]: the times
+//!   in which the machine itself stood still.
 //! - [`rest`]: what nodes still hold when clients have left.
 //! - [`report`]: one HTML page, and the history as lines of JSON.
 
@@ -21,5 +22,6 @@ pub mod report;
 pub mod rest;
 pub mod run;
 pub mod schedule;
+pub mod stalls;
 mod timeline;
 pub mod workload;

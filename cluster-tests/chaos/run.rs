@@ -7,6 +7,7 @@ use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
 use super::rest;
 use super::schedule::{Event, Schedule};
+use super::stalls::Probe;
 use super::workload::{self, MEASURED};
 use crate::harness::links::Wiring;
 use crate::harness::{Cluster, Node, Options};
@@ -88,15 +89,17 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let begun = history.now();
     let (mut injected, mut samples) = (Vec::new(), Vec::new());
     let mut administrator = Administrator::new(&cluster, &history);
+    let probe = Probe::start(Arc::clone(&history)).expect("a file for the probe of the disk");
     tokio::join!(
         carry_out_all(|event| injector.carry_out(event), &schedule, &mut injected),
         administrator.work(Duration::from_millis(schedule.duration_ms)),
         sample(&history, begun, &schedule, Some(&cluster), &mut samples),
     );
+    let stalls = probe.finish();
     injector.heal().await;
     administrator.check().await;
     let log = load.drain(&cluster).await;
-    let gaps = gaps::gaps(&history, begun, &injected);
+    let gaps = gaps::gaps(&history, begun, &injected, &stalls);
     let mut violations = invariant::violations(&log);
     violations.extend(rest::left(&cluster, &before).await);
     violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
@@ -155,7 +158,8 @@ pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<Path
     };
     tokio::join!(faults, sample(&history, begun, &schedule, None, &mut samples));
     let log = load.drain_at(&first).await;
-    let gaps = gaps::gaps(&history, begun, &injected);
+    // The brokers may run on other machines than this.
+    let gaps = gaps::gaps(&history, begun, &injected, &[]);
     let mut violations = invariant::violations(&log);
     violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
     let missed = missed(&schedule, &injected);

@@ -384,7 +384,13 @@ impl History {
     /// confirms.
     #[must_use]
     pub fn longest_confirm_gap(&self, queue: &str, from: Duration, to: Duration) -> Duration {
-        longest_gap(self.log().confirmed_of(queue).filter_map(|p| p.answered_at), from, to)
+        longest(&self.confirm_gaps(queue, from, to))
+    }
+
+    /// Begin and end of each time without a confirm from a queue, in a span whose ends count as confirms.
+    #[must_use]
+    pub fn confirm_gaps(&self, queue: &str, from: Duration, to: Duration) -> Vec<[Duration; 2]> {
+        gaps(self.log().confirmed_of(queue).filter_map(|p| p.answered_at), from, to)
     }
 
     /// The longest time without a delivery from a queue in a span of the history.
@@ -392,7 +398,7 @@ impl History {
     pub fn longest_delivery_gap(&self, queue: &str, from: Duration, to: Duration) -> Duration {
         let log = self.log();
         let delivered = log.delivered.iter().filter(|delivered| delivered.queue == queue);
-        longest_gap(delivered.map(|delivered| delivered.at), from, to)
+        longest(&gaps(delivered.map(|delivered| delivered.at), from, to))
     }
 
     /// A copy of everything recorded so far.
@@ -406,12 +412,15 @@ impl History {
     }
 }
 
-fn longest_gap(times: impl Iterator<Item = Duration>, from: Duration, to: Duration) -> Duration {
+fn gaps(times: impl Iterator<Item = Duration>, from: Duration, to: Duration) -> Vec<[Duration; 2]> {
     let mut inside: Vec<Duration> = times.filter(|at| (from..=to).contains(at)).collect();
     inside.extend([from, to]);
     inside.sort_unstable();
-    let gaps = inside.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
-    gaps.max().unwrap_or_default()
+    inside.windows(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
+fn longest(gaps: &[[Duration; 2]]) -> Duration {
+    gaps.iter().map(|[from, to]| to.saturating_sub(*from)).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -422,9 +431,9 @@ mod tests {
     fn the_longest_gap_counts_the_ends_of_the_span() {
         let ms = Duration::from_millis;
         let at = [ms(90), ms(10), ms(20)];
-        assert_eq!(longest_gap(at.into_iter(), ms(0), ms(100)), ms(70));
-        assert_eq!(longest_gap(at.into_iter(), ms(0), ms(300)), ms(210));
-        assert_eq!(longest_gap([].into_iter(), ms(5), ms(10)), ms(5));
+        assert_eq!(longest(&gaps(at.into_iter(), ms(0), ms(100))), ms(70));
+        assert_eq!(longest(&gaps(at.into_iter(), ms(0), ms(300))), ms(210));
+        assert_eq!(longest(&gaps([].into_iter(), ms(5), ms(10))), ms(5));
     }
 
     #[test]

@@ -12,7 +12,11 @@ const QUEUE: &str = "failover";
 
 /// A cluster, its queue's leader, and load on the two other nodes.
 async fn under_load() -> (Cluster, u64, Load) {
-    let cluster = Cluster::start(3, Options::alone()).await;
+    under_load_with(Options::alone()).await
+}
+
+async fn under_load_with(options: Options) -> (Cluster, u64, Load) {
+    let cluster = Cluster::start(3, options).await;
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
@@ -78,6 +82,23 @@ async fn a_frozen_leader_is_replaced_and_comes_back_harmless() {
     flows_again(&load, from, scale::LEADER_FROZEN).await;
     cluster.node(leader).resume();
     load.delivers(2_000).await;
+    load.finish(&cluster).await;
+}
+
+/// The others agree on a successor as soon as the lease of a silent leader has run out. Random timeouts would
+/// take at least twice as long as the lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_leader_is_replaced_right_after_its_lease() {
+    let lease = Duration::from_secs(2);
+    let options = Options::alone();
+    let options = options.with("--election-min-ms", "1999").with("--election-max-ms", "2000");
+    let (cluster, leader, load) = under_load_with(options).await;
+    let from = load.history().now();
+    cluster.node(leader).pause();
+    load.confirms(2_000).await;
+    let [confirms, _] = load.longest_gaps(from);
+    assert!(confirms < lease.mul_f64(1.8), "without a leader for {confirms:?}");
+    cluster.node(leader).resume();
     load.finish(&cluster).await;
 }
 
