@@ -7,7 +7,7 @@ use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
 use super::rest;
 use super::schedule::{Event, Schedule};
-use super::stalls::Probe;
+use super::stalls::{Probe, Span};
 use super::workload::{self, MEASURED};
 use crate::harness::links::Wiring;
 use crate::harness::{Cluster, Node, Options};
@@ -52,6 +52,8 @@ pub struct Outcome {
     pub injected: Vec<Injected>,
     /// One for each fault that took effect.
     pub gaps: Vec<Gap>,
+    /// When the machine itself stood still; never known of somebody else's brokers.
+    pub stalls: Vec<Span>,
     /// When the load began, in the history's time.
     pub begun: Duration,
     /// One for each second.
@@ -71,6 +73,12 @@ impl Outcome {
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.missed.is_empty()
+    }
+
+    /// How long the load lasted.
+    #[must_use]
+    pub fn lasted(&self) -> Duration {
+        Duration::from_millis(self.schedule.duration_ms)
     }
 }
 
@@ -116,6 +124,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
         why_proxies,
         injected,
         gaps,
+        stalls,
         begun,
         samples,
         log,
@@ -170,6 +179,7 @@ pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<Path
         why_proxies: None,
         injected,
         gaps,
+        stalls: Vec::new(),
         begun,
         samples,
         log,

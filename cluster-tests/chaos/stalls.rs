@@ -51,15 +51,18 @@ impl Probe {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it, and returns what it found.
+    /// Ends it, and returns what it found: nothing, if its file could not be written.
     ///
     /// # Panics
-    /// When its file could not be written.
+    /// When the thread panicked.
     #[must_use]
     pub fn finish(self) -> Vec<Span> {
         self.stop.store(true, Ordering::Relaxed);
         let stalls = self.thread.join().expect("the probe of the machine's disk");
-        stalls.expect("a file that can be written")
+        stalls.unwrap_or_else(|error| {
+            eprintln!("no stalls of the machine are known, since its probe failed: {error}");
+            Vec::new()
+        })
     }
 }
 
@@ -67,6 +70,12 @@ fn look(file: &File) -> io::Result<()> {
     thread::sleep(INTERVAL);
     file.write_all_at(&BLOCK, 0)?;
     file.sync_data()
+}
+
+/// Time in all stalls.
+#[must_use]
+pub fn total(stalls: &[Span]) -> Duration {
+    stalls.iter().map(|[from, to]| to.saturating_sub(*from)).sum()
 }
 
 /// How much of a span is in none of the stalls, which do not overlap.

@@ -16,6 +16,7 @@ use crate::{
     group::Group,
     leadership,
     service::Service,
+    settings::Settings,
     shared::Shared,
     succession::{self, Absence},
 };
@@ -42,6 +43,8 @@ const ANSWER_MAX_AGE: Duration = Duration::from_millis(250);
 const BETTER: Duration = Duration::from_millis(300);
 /// Longest wait for a handover, and pause before the same group is handed over again.
 const HANDOVER: Duration = Duration::from_secs(1);
+/// A look that comes this late after the one before follows a pause of this process.
+const PAUSED: Duration = Duration::from_millis(375);
 /// Pause between two questions whether others reach a process that may be dead.
 const DOUBT: Duration = Duration::from_millis(50);
 
@@ -111,6 +114,42 @@ impl Reach {
     }
 }
 
+/// When this node sought successors of silent nodes.
+struct Silence {
+    /// The last look.
+    looked: Instant,
+    /// When this process last went on after a pause: it has heard nobody meanwhile.
+    woke: Instant,
+    /// For each silent node, the last attempt.
+    attempts: BTreeMap<NodeId, Instant>,
+}
+
+impl Silence {
+    fn since(now: Instant) -> Self {
+        Self { looked: now, woke: now, attempts: BTreeMap::new() }
+    }
+
+    /// The nodes whose groups need a successor now, because their leases have run out.
+    fn look(&mut self, now: Instant, shared: &Shared) -> Vec<NodeId> {
+        let Settings { election_min, election_max, .. } = shared.settings;
+        let since = |then: Instant| now.saturating_duration_since(then);
+        if since(self.looked) > PAUSED {
+            self.woke = now;
+        }
+        self.looked = now;
+        // A further attempt leaves the first one the time that its requests for votes have.
+        self.attempts.retain(|_, at| since(*at) < election_min);
+        if since(self.woke) < election_max {
+            return Vec::new();
+        }
+        // An entry of the leader's may have come up to one interval after its last answer.
+        let mut silent = shared.reach().silent(now, election_max + BEAT);
+        silent.retain(|node| !self.attempts.contains_key(node));
+        self.attempts.extend(silent.iter().map(|node| (*node, now)));
+        silent
+    }
+}
+
 /// Asks all nodes at regular intervals, and hands over groups that another node should lead.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(BEAT);
@@ -118,18 +157,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     // over.
     let mut better: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
-    // For each node, when this one last sought successors of it because it was silent.
-    let mut succeeded: BTreeMap<NodeId, Instant> = BTreeMap::new();
+    let mut silence = Silence::since(Instant::now());
     loop {
         due.tick().await;
         let now = Instant::now();
-        // A further attempt leaves the first one the time that its requests for votes have.
-        succeeded.retain(|_, at| now.saturating_duration_since(*at) < shared.settings.election_min);
-        for node in shared.reach().silent(now, shared.settings.election_max) {
-            if !succeeded.contains_key(&node) {
-                succeeded.insert(node, now);
-                tokio::spawn(succession::succeed(Arc::clone(&shared), node, Absence::Silent));
-            }
+        for node in silence.look(now, &shared) {
+            tokio::spawn(succession::succeed(Arc::clone(&shared), node, Absence::Silent));
         }
         for peer in shared.links.all_connected() {
             let shared = Arc::clone(&shared);

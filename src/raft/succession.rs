@@ -106,7 +106,8 @@ async fn follow(
     if turn > 0 && timeout(wait, elected).await.is_ok() {
         return;
     }
-    if !led_by(&group, absent) {
+    // Either may have changed meanwhile.
+    if !led_by(&group, absent) || !shared.gate().may_lead() {
         return;
     }
     match absence {
