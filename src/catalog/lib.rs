@@ -39,6 +39,7 @@ mod denial;
 mod equivalence;
 mod placement;
 pub mod refusal;
+mod replicas;
 mod server_name;
 
 mod choice;
@@ -81,6 +82,7 @@ pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
+pub use replicas::{Flaws, Host, Hosts, Replicas};
 pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
 pub use user::USER_TAGS_MAX;

@@ -1,11 +1,15 @@
 //! Faults of the nodes' disks and clocks.
 
-use super::{Effect, Injector};
+use super::{CHECK_INTERVAL, Effect, Injector};
 use crate::chaos::fault::{ClockFault, DiskCall, DiskFault, Victim, Victims};
+use crate::harness::Node;
 use crate::harness::disk::{CallFault, EIO, ENOSPC};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+
+/// How long after the end of a fault a node may still end because of it.
+const AFTERMATH: Duration = Duration::from_secs(2);
 
 impl Injector<'_> {
     /// Carries out a fault of disks.
@@ -92,14 +96,26 @@ impl Injector<'_> {
         self.equipment.calls.set(id, fault, value);
         self.until_felt(lasts, || self.equipment.calls.hits(id) > before).await;
         let hits = self.equipment.calls.hits(id) - before;
-        let how = self.how_it_ended(node, logged).await;
         self.equipment.calls.set(id, fault, 0);
+        if may_end {
+            self.until_ended(node).await;
+        }
+        let how = self.how_it_ended(node, logged).await;
         if may_end {
             self.start(&ids).await;
         }
         let said = format!("{hits} calls obeyed; {how}");
         let effect = if hits > 0 { Effect::Seen(said) } else { Effect::Missed(said) };
         (ids, effect)
+    }
+
+    /// Waits until a node has ended because of a call that failed, which may take a moment; if it does not
+    /// end, no such call is left.
+    async fn until_ended(&self, node: &Node) {
+        let end = Instant::now() + AFTERMATH;
+        while node.runs() && Instant::now() < end {
+            sleep(CHECK_INTERVAL).await;
+        }
     }
 
     /// Wrong wall clocks from the begin of a fault to its end.

@@ -9,13 +9,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Number of the queue in its namespace.
-pub(super) const QUEUE: u16 = 1;
+/// Number of the next queue. A process that is started while a queue is open inherits its socket, so that
+/// the number stays in use for as long as that process lives.
+static NEXT: AtomicU16 = AtomicU16::new(1);
 /// Packets that wait at most; what comes beyond is lost.
 const PACKETS: u32 = 1 << 16;
 /// Interval between two looks for packets and for those whose time has come.
@@ -35,6 +36,8 @@ pub(super) struct Lateness {
 /// The thread that holds a namespace's packets; when it is dropped, they all go on.
 #[derive(Debug)]
 pub(super) struct Late {
+    /// Number of its queue.
+    pub number: u16,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -43,9 +46,10 @@ impl Late {
     /// Begins in the namespace of this path; counts packets.
     pub fn start(namespace: &Path, lateness: Lateness, count: Arc<AtomicU64>) -> io::Result<Self> {
         let namespace = File::open(namespace)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (stop, stopped) = channel();
         let (started, starts) = channel();
-        let thread = std::thread::spawn(move || match open(&namespace) {
+        let thread = std::thread::spawn(move || match open(&namespace, number) {
             Ok(queue) => {
                 let _ = started.send(Ok(()));
                 let mut held = Held { queue, lateness, packets: BTreeMap::new(), number: 0 };
@@ -56,7 +60,7 @@ impl Late {
             }
         });
         starts.recv().unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into()))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { number, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -70,12 +74,12 @@ impl Drop for Late {
     }
 }
 
-/// The queue of a namespace, into which the calling thread moves for good.
-fn open(namespace: &File) -> io::Result<Queue> {
+/// The queue of this number in a namespace, into which the calling thread moves for good.
+fn open(namespace: &File, number: u16) -> io::Result<Queue> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
     let mut queue = Queue::open()?;
-    queue.bind(QUEUE)?;
-    queue.set_queue_max_len(QUEUE, PACKETS)?;
+    queue.bind(number)?;
+    queue.set_queue_max_len(number, PACKETS)?;
     queue.set_recv_enobufs(false)?;
     queue.set_nonblocking(true);
     Ok(queue)

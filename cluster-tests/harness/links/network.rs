@@ -5,9 +5,10 @@
 //! machine, and what has N in its name while nobody holds the lock was left by a run that was killed.
 
 use super::Hindrance;
-use super::late::{Late, Lateness, QUEUE};
+use super::late::{Late, Lateness};
 use crate::harness::ports::PORTS;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -160,11 +161,15 @@ impl Network {
 
     fn late(&self, node: u64, sender: &str, lateness: Lateness) -> Result<(), String> {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        if let std::collections::btree_map::Entry::Vacant(entry) = late.entry(node) {
-            let started = Late::start(&self.path(node), lateness, Arc::clone(&self.late_packets));
-            entry.insert(started.map_err(|error| format!("NFQUEUE: {error}"))?);
-        }
-        self.filter(node, &format!("-s {sender} -j NFQUEUE --queue-num {QUEUE} --queue-bypass"))
+        let number = match late.entry(node) {
+            Entry::Occupied(entry) => entry.get().number,
+            Entry::Vacant(entry) => {
+                let count = Arc::clone(&self.late_packets);
+                let started = Late::start(&self.path(node), lateness, count);
+                entry.insert(started.map_err(|error| format!("NFQUEUE: {error}"))?).number
+            }
+        };
+        self.filter(node, &format!("-s {sender} -j NFQUEUE --queue-num {number} --queue-bypass"))
     }
 
     /// A class of the node's interface for what goes to one receiver; the rest is not limited.
