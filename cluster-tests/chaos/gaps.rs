@@ -71,6 +71,7 @@ impl Gap {
             | Kind::Loss
             | Kind::Duplicate
             | Kind::Throttle
+            | Kind::ThrottledSnapshot
             | Kind::SlowDisk
             | Kind::PowerLossMajority
             | Kind::PowerLossAll

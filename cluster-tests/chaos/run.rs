@@ -23,6 +23,8 @@ use tokio::time::timeout;
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Nodes of the cluster.
 const NODES: u64 = 3;
+/// Log that nodes keep for others: those that were away for some seconds come back by snapshots.
+const LOG_TAIL: &str = "512KiB";
 /// How long a node may take to tell its metrics.
 const METRICS: Duration = Duration::from_millis(500);
 
@@ -139,6 +141,7 @@ async fn start(equipment: &Equipment, links: Wiring) -> Cluster {
     let options = Options { alone: true, links, ..Options::default() };
     // Clients are not on the nodes' machines where each node has a network of its own.
     let options = options.with("--loopback-users", "none");
+    let options = options.with("--log-tail-bytes", LOG_TAIL);
     let cluster = Cluster::prepare(NODES, equipment.calls.on(options)).await;
     if let Ok(disks) = &equipment.disks {
         disks.iter().for_each(|(id, disk)| disk.take(cluster.node(*id)));

@@ -118,7 +118,8 @@ fn together(chance: &mut Rng, left: &mut Vec<Kind>, kinds: &[Kind], wanted: usiz
             left.extend_from_slice(kinds);
             chance.shuffle(left);
         }
-        let fits = |kind: &Kind| chosen.iter().all(|other| other.resource() != kind.resource());
+        let taken: Vec<_> = chosen.iter().flat_map(|other| other.occupies()).collect();
+        let fits = |kind: &Kind| kind.occupies().iter().all(|one| !taken.contains(&one));
         let Some(place) = left.iter().position(fits) else { break };
         chosen.push(left.remove(place));
     }
@@ -170,6 +171,10 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
         Kind::Loss => Fault::Link(LinkFault::Loss { percent: chance.u8(1..=30) }),
         Kind::Duplicate => Fault::Link(LinkFault::Duplicate { percent: chance.u8(1..=30) }),
         Kind::Throttle => Fault::Link(throttle(chance, any)),
+        Kind::ThrottledSnapshot => {
+            let bytes_per_s = chance.u64(1_000_000..=4_000_000);
+            Fault::Link(LinkFault::ThrottledSnapshot { victim: any, bytes_per_s })
+        }
         Kind::SlowDisk => {
             Fault::Disk(DiskFault::Slow { victim: any, sync_ms: chance.u32(20..=200) })
         }
@@ -255,9 +260,9 @@ mod tests {
         for seed in 0..50 {
             let events = Schedule::make(seed, HOUR, &Kind::ALL, TOGETHER_MAX).events;
             for period in events.chunk_by(|a, b| a.at_ms == b.at_ms) {
-                let resources: BTreeSet<_> =
-                    period.iter().map(|event| event.counts_as.resource()).collect();
-                assert_eq!(resources.len(), period.len(), "seed {seed}: {period:?}");
+                let occupied = || period.iter().flat_map(|event| event.counts_as.occupies());
+                let resources: BTreeSet<_> = occupied().collect();
+                assert_eq!(resources.len(), occupied().count(), "seed {seed}: {period:?}");
             }
             for pair in events.windows(2).filter(|pair| pair[0].at_ms != pair[1].at_ms) {
                 assert!(pair[0].at_ms + pair[0].for_ms < pair[1].at_ms, "seed {seed}: {pair:?}");

@@ -51,6 +51,8 @@ pub enum Kind {
     Duplicate,
     /// A slow link.
     Throttle,
+    /// Slow links of a node that comes back by snapshots.
+    ThrottledSnapshot,
     /// Slow syncs of one node's disk.
     SlowDisk,
     /// Syncs that hang.
@@ -97,7 +99,7 @@ pub enum Resource {
 
 impl Kind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::KillNode,
         Self::KillLeader,
         Self::KillMajority,
@@ -119,6 +121,7 @@ impl Kind {
         Self::Loss,
         Self::Duplicate,
         Self::Throttle,
+        Self::ThrottledSnapshot,
         Self::SlowDisk,
         Self::StuckDisk,
         Self::BrokenDisk,
@@ -137,7 +140,7 @@ impl Kind {
 
     /// What a fault of this kind occupies.
     #[must_use]
-    pub fn resource(self) -> Resource {
+    pub fn occupies(self) -> &'static [Resource] {
         match self {
             Self::KillNode
             | Self::KillLeader
@@ -156,7 +159,7 @@ impl Kind {
             | Self::WrongData
             | Self::DamagedData
             | Self::StarvedProcessor
-            | Self::OutOfMemory => Resource::Nodes,
+            | Self::OutOfMemory => &[Resource::Nodes],
             Self::IsolateNode
             | Self::IsolateLeader
             | Self::CutLink
@@ -170,9 +173,10 @@ impl Kind {
             | Self::Reorder
             | Self::Loss
             | Self::Duplicate
-            | Self::Throttle => Resource::Links,
-            Self::ClockJump | Self::ClockDrift => Resource::Clocks,
-            Self::ClientsReset => Resource::Clients,
+            | Self::Throttle => &[Resource::Links],
+            Self::ThrottledSnapshot => &[Resource::Nodes, Resource::Links],
+            Self::ClockJump | Self::ClockDrift => &[Resource::Clocks],
+            Self::ClientsReset => &[Resource::Clients],
         }
     }
 

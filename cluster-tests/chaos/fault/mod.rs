@@ -104,6 +104,14 @@ pub enum LinkFault {
         /// Bytes a second in each direction of each link.
         bytes_per_s: u64,
     },
+    /// A node is killed, and started again when the others have purged what it lacks of their logs; its links
+    /// are slow until it has installed a snapshot.
+    ThrottledSnapshot {
+        /// The node that is away.
+        victim: Victim,
+        /// Bytes a second in each direction of each link.
+        bytes_per_s: u64,
+    },
 }
 
 /// A fault of nodes' disks.

@@ -1,11 +1,19 @@
 //! Faults of the links between nodes.
 
-use super::{Effect, Injector};
-use crate::chaos::fault::{Cut, LinkFault};
+use super::{CHECK_INTERVAL, Effect, Injector, LONGER};
+use crate::chaos::fault::{Cut, LinkFault, Victim};
+use crate::harness::Node;
 use crate::harness::links::{Hindrance, Unable};
+use crate::harness::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+
+/// After this time nodes do not have what another one lacks (`run::LOG_TAIL`).
+const PURGED_AFTER: Duration = Duration::from_secs(6);
+/// How long links stay slow for a snapshot at most, and between two looks whether one was installed.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(20);
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(250);
 
 impl Injector<'_> {
     /// Carries out a fault of links.
@@ -29,7 +37,7 @@ impl Injector<'_> {
                 let pairs: Vec<_> = self.cluster.others(node).iter().map(|o| (*o, node)).collect();
                 (BTreeSet::from([node]), self.hinder(&pairs, Hindrance::Refuse, lasts).await)
             }
-            LinkFault::Reset => self.everywhere(Hindrance::Reset, lasts).await,
+            LinkFault::Reset => self.reset(lasts).await,
             LinkFault::Delay { delay_ms, jitter_ms } => {
                 let (least, jitter) = (ms(delay_ms), ms(jitter_ms));
                 self.everywhere(Hindrance::Late { least, jitter, in_order: true }, lasts).await
@@ -48,7 +56,64 @@ impl Injector<'_> {
                 let (nodes, pairs) = self.pairs(Cut::Isolated(victim)).await;
                 (nodes, self.hinder(&pairs, Hindrance::Slow { bytes_per_s }, lasts).await)
             }
+            LinkFault::ThrottledSnapshot { victim, bytes_per_s } => {
+                self.throttle_snapshot(victim, bytes_per_s, lasts).await
+            }
         }
+    }
+
+    /// Resets all connections between nodes; again, while there is none: another fault may have ended the
+    /// nodes.
+    async fn reset(&self, lasts: Duration) -> (BTreeSet<u64>, Effect) {
+        let (nodes, pairs) = self.pairs(Cut::All).await;
+        let (before, begun) = (self.cluster.links().hindered(), Instant::now());
+        let reset = || self.cluster.links().hindered() - before;
+        while reset() == 0 && begun.elapsed() < lasts + LONGER {
+            if self.begin(&pairs, Hindrance::Reset).is_err() {
+                return (nodes, Effect::Skipped("the links are proxies".to_owned()));
+            }
+            sleep(CHECK_INTERVAL).await;
+        }
+        sleep(lasts.saturating_sub(begun.elapsed())).await;
+        (nodes, hindrances(reset()))
+    }
+
+    /// A node is away for the time of the fault, and comes back over slow links.
+    async fn throttle_snapshot(
+        &self,
+        victim: Victim,
+        bytes_per_s: u64,
+        lasts: Duration,
+    ) -> (BTreeSet<u64>, Effect) {
+        let (nodes, pairs) = self.pairs(Cut::Isolated(victim)).await;
+        self.may_end(&nodes);
+        let away = nodes.iter().map(|id| self.cluster.node(*id));
+        away.clone().filter(|node| node.runs()).for_each(Node::kill9);
+        sleep(lasts.max(PURGED_AFTER)).await;
+        if self.begin(&pairs, Hindrance::Slow { bytes_per_s }).is_err() {
+            self.start(&nodes).await;
+            return (nodes, Effect::Skipped("the links are proxies".to_owned()));
+        }
+        let slow_since = Instant::now();
+        for node in away.clone() {
+            node.reap();
+            node.spawn();
+        }
+        let mut installed = 0.0;
+        while installed == 0.0 && slow_since.elapsed() < SNAPSHOT_MAX {
+            sleep(SNAPSHOT_LOOK).await;
+            for node in away.clone() {
+                installed += snapshots_installed(node).await;
+            }
+        }
+        let slow = slow_since.elapsed();
+        self.cluster.links().heal();
+        for node in away {
+            node.ready().await;
+        }
+        self.start(&nodes).await;
+        let said = format!("{installed} snapshots installed over slow links in {slow:.1?}");
+        (nodes, if installed > 0.0 { Effect::Seen(said) } else { Effect::Missed(said) })
     }
 
     /// Ordered pairs, (sender, receiver), of which nothing comes through; and the nodes concerned.
@@ -127,4 +192,13 @@ impl Injector<'_> {
 fn hindrances(count: u64) -> Effect {
     let said = format!("the links hindered {count} times");
     if count > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
+}
+
+/// Snapshots that a node's process has installed, as far as it tells.
+async fn snapshots_installed(node: &Node) -> f64 {
+    let asked = timeout(SNAPSHOT_LOOK, node.get("/metrics")).await;
+    let metrics = asked.ok().and_then(Result::ok).map(|answer| Metrics::parse(&answer.body));
+    let installed =
+        metrics.and_then(Result::ok).and_then(|all| all.sum("quorate_snapshots_installed_total"));
+    installed.unwrap_or_default()
 }
