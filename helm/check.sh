@@ -84,7 +84,7 @@ for values in "$work/default.yaml" quorate/ci/*.yaml; do
   render --values "$values" >"$work/rendered/${values##*/}"
 done
 for version in $VERSIONS; do
-  "$kubeconform" -strict -kubernetes-version "$version" -skip ServiceMonitor,PodMonitor,PrometheusRule \
+  "$kubeconform" -strict -kubernetes-version "$version" -schema-location "schemas/{{.ResourceKind}}.json" \
     -schema-location "$schemas/{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json" \
     "$work/rendered" || fail "these objects do not fit Kubernetes $version"
 done

@@ -81,18 +81,18 @@ annotations:
 {{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
 
-{{- define "quorate.config" -}}
-{{- $host := .Values.listenAddress -}}
-{{- if contains ":" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
-{{- $members := list -}}
+{{- define "quorate.members" -}}
 {{- range $id := untilStep 1 (add1 .Values.replicaCount | int) 1 -}}
-{{- $members = append $members (printf "%d=%s-%d.%s:7672" $id (include "quorate.fullname" $) $id (include "quorate.nodesHost" $)) -}}
-{{- end -}}
+{{- if gt $id 1 }},{{ end }}{{ printf "%d=%s-%d.%s:7672" $id (include "quorate.fullname" $) $id (include "quorate.nodesHost" $) }}
+{{- end }}
+{{- end }}
+
+{{- define "quorate.config" -}}
+{{- $host := ternary (printf "[%s]" .Values.listenAddress) .Values.listenAddress (contains ":" .Values.listenAddress) -}}
 data_dir = "/var/lib/quorate/data"
 amqp_listen = "{{ $host }}:5672"
 rpc_listen = "{{ $host }}:7672"
 http_listen = "{{ $host }}:15672"
-cluster = "{{ join "," $members }}"
 {{- range $name, $value := .Values.config }}
 {{ $name }} = {{ include "quorate.settingText" $value | toJson }}
 {{- end }}
