@@ -153,7 +153,3 @@ impl Step {
         uneven + more - less
     }
 }
-
-#[cfg(test)]
-#[path = "tests/replicas.rs"]
-mod tests;

@@ -1,7 +1,11 @@
-//! MEM 6.
+//! Where the replicas of groups are (MEM 6).
 
-use super::*;
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
 use proptest::prelude::*;
+use quorate_catalog::{Host, Hosts, Replicas};
+use quorate_types::{GroupId, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
 
 fn host(zone: &str) -> Host {
     Host { zone: zone.to_owned(), takes: true, leaves: false }
