@@ -64,6 +64,7 @@ pub(crate) fn node() -> Arc<Node> {
             frame_max: 1 << 17,
             channel_max: 100,
             amqp_heartbeat_s: 60,
+            tls: None,
             handshake_timeout_ms: 10_000,
             handshake_max: 1_024,
             amqp_receive_buffer: 0,
