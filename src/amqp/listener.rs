@@ -99,6 +99,11 @@ pub async fn serve<B: Broker>(
         }
     }
     drop(listeners);
+    end_all(clients, shutdown).await;
+}
+
+/// Waits until the node stops, and then until all clients have ended or have had their time.
+async fn end_all(mut clients: JoinSet<()>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = turned(&mut shutdown) => break,

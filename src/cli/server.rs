@@ -17,11 +17,11 @@ use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Router,
     log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
-use quorate_tls::TlsError;
+use quorate_tls::{Acceptor, TlsError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 /// Why a node stopped after its start.
@@ -218,21 +219,12 @@ pub(crate) async fn run(
     let routes = routes.add_service(PoliciesServer::new(policies));
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
-    let https = http_tls.zip(tls.http).map(|(https, tls)| {
-        let (router, stopping) = (router.clone(), stopping.clone());
-        tokio::spawn(quorate_management::serve(https, Some(tls), router, stopped(stopping)))
-    });
-    let http = tokio::spawn(quorate_management::serve(http, None, router, stopped(stopping)));
-    let amqps = amqp_tls.map(|listener| handed_over(listener, &clients.runtime));
-    let amqps = amqps.transpose().map_err(system)?.zip(tls.amqp);
-    let listeners = Listeners {
+    let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
+    let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
-        tls: amqps.map(|(listener, acceptor)| {
-            let tls_login_from = settings.tls_login_from;
-            TlsListener { listener, acceptor, tls_login_from }
-        }),
+        tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
     };
-    node.serve_amqp(listeners, &clients);
+    node.serve_amqp(amqp, &clients);
     tracing::info!("node started, waiting for a majority of the nodes and leaders of all groups");
     let reporting = tokio::spawn(log_readiness(node.broker.clone()));
 
@@ -246,7 +238,7 @@ pub(crate) async fn run(
         node.stop().await;
         stop.send_replace(true);
         log_end("rpc", rpc.await);
-        for http in [Some(http), https].into_iter().flatten() {
+        for http in http {
             if let Err(error) = http.await {
                 tracing::warn!(port = "http", %error, "the server of a port failed");
             }
@@ -254,6 +246,33 @@ pub(crate) async fn run(
         tracing::info!("node stopped");
     }
     Ok(reason)
+}
+
+/// Serves the same pages on the port without TLS and, if there is one, on that with TLS.
+fn serve_http(
+    plain: TcpListener,
+    secured: Option<(TcpListener, Acceptor)>,
+    router: &Router,
+    stopping: &watch::Receiver<bool>,
+) -> Vec<JoinHandle<()>> {
+    let secured = secured.map(|(listener, tls)| (listener, Some(tls)));
+    let ports = [(plain, None)].into_iter().chain(secured);
+    let serve = |(listener, tls)| {
+        let stop = stopped(stopping.clone());
+        tokio::spawn(quorate_management::serve(listener, tls, router.clone(), stop))
+    };
+    ports.map(serve).collect()
+}
+
+/// The port of AMQP clients with TLS, for the runtime that serves it.
+fn amqps(
+    port: Option<(TcpListener, Acceptor)>,
+    settings: &Settings,
+    runtime: &Handle,
+) -> io::Result<Option<TlsListener>> {
+    let Some((listener, acceptor)) = port else { return Ok(None) };
+    let tls_login_from = settings.tls_login_from;
+    Ok(Some(TlsListener { listener: handed_over(listener, runtime)?, acceptor, tls_login_from }))
 }
 
 /// The listener, registered with another runtime.

@@ -10,8 +10,9 @@ use tokio_rustls::TlsStream;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority() -> Authority {
+fn authority(name: &str) -> Authority {
     let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
@@ -76,7 +77,7 @@ fn refusal(ended: &io::Result<TlsStream<DuplexStream>>) -> String {
 
 #[tokio::test]
 async fn ends_of_one_authority_know_each_other() {
-    let by = authority();
+    let by = authority("ours");
     let server = folder(&by, "one", &["localhost", "127.0.0.1"]);
     let client = folder(&by, "robot", &["robot.example"]);
     let mutual = Mutual::load(&files(server.path())).unwrap();
@@ -100,9 +101,9 @@ async fn ends_of_one_authority_know_each_other() {
 
 #[tokio::test]
 async fn a_certificate_of_another_authority_is_refused_by_both_ends() {
-    let by = authority();
+    let by = authority("ours");
     let server = folder(&by, "one", &["localhost"]);
-    let foreign = folder(&authority(), "two", &["localhost"]);
+    let foreign = folder(&authority("theirs"), "two", &["localhost"]);
     let acceptor = Acceptor::load(files(server.path()), ClientCertificates::Request).unwrap();
     let dialer = Dialer::load(files(foreign.path())).unwrap();
     let (dialed, _) = meet(&dialer, "localhost", &acceptor).await;
@@ -117,7 +118,7 @@ async fn a_certificate_of_another_authority_is_refused_by_both_ends() {
 
 #[tokio::test]
 async fn a_peer_without_tls_is_told_from_one_with_a_wrong_certificate() {
-    let server = folder(&authority(), "one", &["localhost"]);
+    let server = folder(&authority("ours"), "one", &["localhost"]);
     let acceptor = Acceptor::load(files(server.path()), ClientCertificates::None).unwrap();
     let (mut near, far) = duplex(1 << 16);
     near.write_all(b"QUORATE\x01").await.unwrap();
@@ -127,7 +128,7 @@ async fn a_peer_without_tls_is_told_from_one_with_a_wrong_certificate() {
 
 #[tokio::test]
 async fn changed_files_are_for_new_handshakes() {
-    let by = authority();
+    let by = authority("ours");
     let server = folder(&by, "one", &["localhost"]);
     let client = folder(&by, "robot", &["robot"]);
     let acceptor = Acceptor::load(files(server.path()), ClientCertificates::None).unwrap();
@@ -152,7 +153,7 @@ async fn changed_files_are_for_new_handshakes() {
 
 #[test]
 fn an_error_names_the_setting_and_the_file() {
-    let by = authority();
+    let by = authority("ours");
     let server = folder(&by, "one", &["localhost"]);
     let load = || {
         let loaded = Acceptor::load(files(server.path()), ClientCertificates::Require);

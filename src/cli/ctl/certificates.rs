@@ -90,7 +90,8 @@ fn own_hosts() -> Vec<String> {
 }
 
 fn make(hosts: &[String]) -> Result<Vec<Made>, rcgen::Error> {
-    let mut authority = named("Quorate test CA", &[])?;
+    // Authorities of the same name are taken for each other, and the error is then misleading.
+    let mut authority = named(&format!("Quorate test CA {:08x}", rand::random::<u32>()), &[])?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
