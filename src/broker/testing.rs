@@ -64,7 +64,6 @@ pub(crate) fn node() -> Arc<Node> {
             frame_max: 1 << 17,
             channel_max: 100,
             amqp_heartbeat_s: 60,
-            tls: None,
             handshake_timeout_ms: 10_000,
             handshake_max: 1_024,
             amqp_receive_buffer: 0,
@@ -105,6 +104,7 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
         channel_max: 10,
         frame_max: 1 << 17,
         heartbeat_s: 60,
+        tls: None,
     };
     let id = ConnectionId { session: SESSION, number: 1 };
     let wall = node.base.context.settings.wall.now();

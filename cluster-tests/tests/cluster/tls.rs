@@ -1,6 +1,6 @@
 //! TLS: clients, nodes and `quorate ctl`; logins by certificate; certificates that are replaced.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::amqp::{connect, declare_quorum, get, publish_confirmed};
@@ -117,7 +117,7 @@ async fn conn_06_external_logs_in_the_user_of_a_certificate() {
     assert_eq!(row, ["guest", "EXTERNAL", "CN=guest"]);
     drop(logged_in);
 
-    let refused = |attempt: Result<Connection, String>| attempt.err().expect("a refusal");
+    let refused = |attempt: Result<Connection, String>| attempt.expect_err("a refusal");
     // The certificate of a node names no user.
     let unknown = tunnel(Some((&certificates, "node"))).await;
     let why = refused(try_connect(&unknown.address, "external").await);
