@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod process;
 pub mod scale;
 pub mod spread;
+pub mod tls;
 pub mod wait;
 pub mod wall_clock;
 pub mod wire;

@@ -22,6 +22,7 @@ use crate::{
     handshakes::Place,
     session::{Session, SessionEnd},
     socket::Socket,
+    tls::Tls,
 };
 use bytes::{Buf, BufMut};
 use quorate_client::{Broker, Connection, ConnectionInfo};
@@ -30,7 +31,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
 /// Text of the close that a node that stops sends to its clients (CONN-29).
@@ -46,24 +47,28 @@ const FLUSH_MAX: Duration = Duration::from_secs(3);
 /// How long close-ok is awaited from a client whose connection was not opened, s.
 const UNOPENED_LINGER_S: u16 = 10;
 
-/// Both ends of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Addresses {
+/// A client as it has come.
+#[derive(Debug)]
+pub(crate) struct Arrival {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
+    /// The end of the time for its handshake, TLS included (CONN-05).
+    pub(crate) until: Instant,
+    /// What its TLS handshake has agreed on.
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Serves one client.
 pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     stream: S,
-    addresses: Addresses,
+    arrival: Arrival,
     broker: B,
     place: Place,
     stop: watch::Receiver<bool>,
 ) {
-    let peer = addresses.peer;
+    let peer = arrival.peer;
     let mut socket = Socket::new(stream);
-    match serve(&mut socket, addresses, &broker, place, stop).await {
+    match serve(&mut socket, &arrival, &broker, place, stop).await {
         Ok(()) => tracing::info!(%peer, "connection closed"),
         // A port probe that connects and closes is not an error (CONN-05).
         Err(error) if socket.received() == 0 => {
@@ -75,14 +80,13 @@ pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
-    addresses: Addresses,
+    arrival: &Arrival,
     broker: &B,
     mut place: Place,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let limit = Duration::from_millis(broker.front_settings().handshake_timeout_ms);
     let entry = tokio::select! {
-        entry = timeout(limit, enter(socket, addresses, broker)) => entry,
+        entry = timeout_at(arrival.until, enter(socket, arrival, broker)) => entry,
         _ = stop.wait_for(|stops| *stops) => return Ok(()),
         () = place.taken() => {
             return Err(io::Error::other("too many clients are logging in; this was the oldest"));
@@ -146,7 +150,7 @@ impl<C> From<Ending> for Entry<C> {
 
 async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
-    addresses: Addresses,
+    arrival: &Arrival,
     broker: &B,
 ) -> io::Result<Entry<B::Connection>> {
     let settings = broker.front_settings();
@@ -157,7 +161,8 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             FirstBytes::Accepted => break,
         }
     }
-    let mut handshake = Handshake::new(&settings, socket.outbox.buffer());
+    let user = arrival.tls.as_ref().and_then(|tls| tls.user.clone());
+    let mut handshake = Handshake::new(&settings, user, socket.outbox.buffer());
     loop {
         let frame = match frame::take(&mut socket.input, handshake.frame_max()) {
             Ok(Some(frame)) => frame,
@@ -175,12 +180,12 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             None => {}
             Some(Question::Credentials(credentials)) => {
                 let password = credentials.password.as_deref();
-                let right = broker.log_in(&credentials.user, password, addresses.peer.ip()).await;
+                let right = broker.log_in(&credentials.user, password, arrival.peer.ip()).await;
                 if let Err(ending) = handshake.authenticated(right, socket.outbox.buffer()) {
                     return Ok(ending.into());
                 }
             }
-            Some(Question::Open(opening)) => return Ok(open(socket, *opening, addresses, broker)),
+            Some(Question::Open(opening)) => return Ok(open(socket, *opening, arrival, broker)),
         }
     }
 }
@@ -195,7 +200,7 @@ async fn more<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::
 fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
     opening: Opening,
-    addresses: Addresses,
+    arrival: &Arrival,
     broker: &B,
 ) -> Entry<B::Connection> {
     let Opening { user, mechanism, vhost, client_properties, limits } = opening;
@@ -210,16 +215,17 @@ fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
         user: user.clone(),
         mechanism,
         vhost: vhost.detached(),
-        peer: addresses.peer,
-        local: addresses.local,
+        peer: arrival.peer,
+        local: arrival.local,
         client_properties: properties::kept(&client_properties),
         channel_max: limits.channel_max,
         frame_max: limits.frame_max,
         heartbeat_s: limits.heartbeat_s,
+        tls: arrival.tls.as_ref().map(|tls| tls.report.clone()),
     };
     match broker.connect(info) {
         Ok(broker_connection) => {
-            tracing::info!(peer = %addresses.peer, ?user, ?vhost, "connection opened");
+            tracing::info!(peer = %arrival.peer, ?user, ?vhost, "connection opened");
             Cold::from(connection::OpenOk::default()).put(socket.outbox.buffer(), 0);
             let alarm = broker.alarm();
             let machine = Machine::new(vhost, limits, capabilities, bounds, alarm);

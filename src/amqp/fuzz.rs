@@ -48,7 +48,7 @@ pub fn fuzz_client(data: &[u8]) {
         server_properties: FieldTable::default(),
     };
     let mut out = BytesMut::new();
-    let mut handshake = Handshake::new(&settings, &mut out);
+    let mut handshake = Handshake::new(&settings, None, &mut out);
     while let Ok(Some(frame)) = take(&mut input, handshake.frame_max()) {
         match handshake.frame(&frame, &mut out) {
             Ok(None) => {}

@@ -18,11 +18,13 @@ mod client;
 mod handshakes;
 mod listener;
 mod session;
+mod tls;
 
 mod fuzz;
 
 pub use fuzz::{fuzz_client, fuzz_frames, fuzz_payloads};
-pub use listener::serve;
+pub use listener::{Listeners, serve};
+pub use tls::TlsListener;
 
 #[cfg(test)]
 mod transcript;

@@ -1,18 +1,19 @@
 //! Accepts clients, and disconnects all of them at a stop.
 
 use crate::{
-    client::{Addresses, serve_client},
+    client::{Arrival, serve_client},
     handshakes::Handshakes,
+    tls::{TlsListener, serve_tls_client},
 };
 use quorate_client::Broker;
 use quorate_types::Source;
 use socket2::{SockRef, TcpKeepalive};
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 /// How long a stop waits for clients to agree to their close (CONN-29).
@@ -27,12 +28,36 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// Serves AMQP 0-9-1 clients on `listener`, at most `connections_max` at once, handshakes included:
+/// The ports of AMQP clients.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The port without TLS.
+    pub plain: TcpListener,
+    /// The port with TLS.
+    pub tls: Option<TlsListener>,
+}
+
+impl Listeners {
+    /// The next client, and the listener that it came to if that is the one with TLS. Cancel-safe.
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, Option<&TlsListener>)> {
+        let Some(tls) = &self.tls else {
+            return self.plain.accept().await.map(|(stream, peer)| (stream, peer, None));
+        };
+        tokio::select! {
+            accepted = self.plain.accept() => accepted.map(|(stream, peer)| (stream, peer, None)),
+            accepted = tls.listener.accept() => {
+                accepted.map(|(stream, peer)| (stream, peer, Some(tls)))
+            }
+        }
+    }
+}
+
+/// Serves AMQP 0-9-1 clients on all `listeners`, at most `connections_max` at once, handshakes included:
 /// at the bound, clients wait in the listen queue until one ends. Once `full` is true no client is
 /// accepted any more, and the system refuses connections. Once `shutdown` is true every connection
 /// is closed with 320 (CONN-29). Returns when all have ended, at the latest 3 s after that.
 pub async fn serve<B: Broker>(
-    listener: TcpListener,
+    listeners: Listeners,
     broker: B,
     connections_max: usize,
     mut full: watch::Receiver<bool>,
@@ -41,19 +66,28 @@ pub async fn serve<B: Broker>(
     let stop = shutdown.clone();
     let settings = broker.front_settings();
     let handshakes = Handshakes::new(settings.handshake_max);
-    limit_receive_buffers(&listener, settings.amqp_receive_buffer);
+    let time_max = Duration::from_millis(settings.handshake_timeout_ms);
+    let tls = listeners.tls.as_ref().map(|tls| &tls.listener);
+    for listener in [Some(&listeners.plain), tls].into_iter().flatten() {
+        limit_receive_buffers(listener, settings.amqp_receive_buffer);
+    }
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             () = turned(&mut full) => break,
             () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
-            accepted = listener.accept(), if clients.len() < connections_max => match accepted {
-                Ok((stream, peer)) => match addresses(&stream, peer) {
-                    Ok(addresses) => {
+            accepted = listeners.accept(), if clients.len() < connections_max => match accepted {
+                Ok((stream, peer, tls)) => match arrival(&stream, peer, time_max) {
+                    Ok(arrival) => {
                         let (broker, stop, place) =
                             (broker.clone(), stop.clone(), handshakes.begin(Source::of(peer.ip())));
-                        clients.spawn(serve_client(stream, addresses, broker, place, stop));
+                        if let Some(tls) = tls {
+                            let tls = tls.ends();
+                            clients.spawn(serve_tls_client(stream, tls, arrival, broker, place, stop));
+                        } else {
+                            clients.spawn(serve_client(stream, arrival, broker, place, stop));
+                        }
                     }
                     Err(error) => tracing::debug!(%peer, %error, "a client disconnected at once"),
                 },
@@ -64,7 +98,12 @@ pub async fn serve<B: Broker>(
             },
         }
     }
-    drop(listener);
+    drop(listeners);
+    end_all(clients, shutdown).await;
+}
+
+/// Waits until the node stops, and then until all clients have ended or have had their time.
+async fn end_all(mut clients: JoinSet<()>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = turned(&mut shutdown) => break,
@@ -100,12 +139,13 @@ fn limit_receive_buffers(listener: &TcpListener, bytes: usize) {
     }
 }
 
-fn addresses(stream: &TcpStream, peer: std::net::SocketAddr) -> io::Result<Addresses> {
+fn arrival(stream: &TcpStream, peer: SocketAddr, time_max: Duration) -> io::Result<Arrival> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
-    Ok(Addresses { peer, local: stream.local_addr()? })
+    let until = Instant::now() + time_max;
+    Ok(Arrival { peer, local: stream.local_addr()?, until, tls: None })
 }

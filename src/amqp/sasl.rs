@@ -1,12 +1,39 @@
-//! Authentication mechanisms: PLAIN, AMQPLAIN, and ANONYMOUS if a setting names its user (CONN-06,
-//! CONN-10 to CONN-12, Q-06).
+//! Authentication mechanisms: PLAIN, AMQPLAIN, ANONYMOUS if a setting names its user, and EXTERNAL
+//! for clients with a certificate (CONN-06, CONN-10 to CONN-12, Q-06).
 
 use bytes::Bytes;
 use quorate_types::{FieldTable, ShortString};
 
-/// Mechanisms offered, as connection.start lists them.
-pub(crate) fn offered(anonymous: Option<&ShortString>) -> &'static str {
-    if anonymous.is_some() { "PLAIN AMQPLAIN ANONYMOUS" } else { "PLAIN AMQPLAIN" }
+/// The users of mechanisms without a password. A mechanism without a user is not offered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passwordless {
+    /// The user that a setting names.
+    pub(crate) anonymous: Option<ShortString>,
+    /// The user that the client's verified certificate names.
+    pub(crate) external: Option<ShortString>,
+}
+
+impl Passwordless {
+    /// Mechanisms offered, as connection.start lists them.
+    pub(crate) fn offered(&self) -> &'static str {
+        match (&self.anonymous, &self.external) {
+            (None, None) => "PLAIN AMQPLAIN",
+            (Some(_), None) => "PLAIN AMQPLAIN ANONYMOUS",
+            (None, Some(_)) => "PLAIN AMQPLAIN EXTERNAL",
+            (Some(_), Some(_)) => "PLAIN AMQPLAIN ANONYMOUS EXTERNAL",
+        }
+    }
+
+    /// Credentials of such a mechanism. The response may contain a name, which proves nothing and
+    /// is ignored.
+    fn credentials(&self, mechanism: &[u8]) -> Option<Credentials> {
+        let (mechanism, user) = match mechanism {
+            b"ANONYMOUS" => ("ANONYMOUS", self.anonymous.as_ref()?),
+            b"EXTERNAL" => ("EXTERNAL", self.external.as_ref()?),
+            _ => return None,
+        };
+        Some(Credentials { mechanism, user: user.clone(), password: None })
+    }
 }
 
 /// The credentials that a client has sent.
@@ -15,7 +42,7 @@ pub(crate) struct Credentials {
     /// Mechanism, for the refusal's text (CONN-14).
     pub(crate) mechanism: &'static str,
     pub(crate) user: ShortString,
-    /// `None`: no password is required.
+    /// `None`: no password is required (Q-06, CONN-06).
     pub(crate) password: Option<Bytes>,
 }
 
@@ -39,20 +66,16 @@ pub(crate) enum SaslError {
     Response,
 }
 
-/// Decodes the response of start-ok; `anonymous` is the user of the mechanism ANONYMOUS.
+/// Decodes the response of start-ok.
 pub(crate) fn credentials(
     mechanism: &[u8],
     response: &Bytes,
-    anonymous: Option<&ShortString>,
+    passwordless: &Passwordless,
 ) -> Result<Credentials, SaslError> {
-    match (mechanism, anonymous) {
-        (b"PLAIN", _) => plain(response),
-        (b"AMQPLAIN", _) => amqplain(response.clone()),
-        // The response may contain a name, which proves nothing and is ignored.
-        (b"ANONYMOUS", Some(user)) => {
-            Ok(Credentials { mechanism: "ANONYMOUS", user: user.clone(), password: None })
-        }
-        _ => Err(SaslError::Mechanism),
+    match mechanism {
+        b"PLAIN" => plain(response),
+        b"AMQPLAIN" => amqplain(response.clone()),
+        other => passwordless.credentials(other).ok_or(SaslError::Mechanism),
     }
 }
 
@@ -93,7 +116,7 @@ mod tests {
     use quorate_types::FieldValue;
 
     fn plain(response: &'static [u8]) -> Result<(String, Vec<u8>), SaslError> {
-        credentials(b"PLAIN", &Bytes::from_static(response), None)
+        credentials(b"PLAIN", &Bytes::from_static(response), &Passwordless::default())
             .map(|found| (found.user.to_string(), found.password.unwrap().to_vec()))
     }
 
@@ -118,16 +141,18 @@ mod tests {
             (name("PASSWORD"), FieldValue::text("secret")),
         ])
         .encode_content(&mut content);
-        let found = credentials(b"AMQPLAIN", &content.freeze(), None).unwrap();
+        let nobody = Passwordless::default();
+        let found = credentials(b"AMQPLAIN", &content.freeze(), &nobody).unwrap();
         assert_eq!((found.user.as_str(), &found.password.unwrap()[..]), ("guest", &b"secret"[..]));
-        assert_eq!(credentials(b"AMQPLAIN", &Bytes::new(), None), Err(SaslError::Response));
+        assert_eq!(credentials(b"AMQPLAIN", &Bytes::new(), &nobody), Err(SaslError::Response));
     }
 
     /// CONN-12: other mechanisms, and other spellings, are refused.
     #[test]
     fn conn_12_other_mechanisms_are_unknown() {
         for mechanism in [&b"EXTERNAL"[..], b"ANONYMOUS", b"plain", b""] {
-            assert_eq!(credentials(mechanism, &Bytes::new(), None), Err(SaslError::Mechanism));
+            let found = credentials(mechanism, &Bytes::new(), &Passwordless::default());
+            assert_eq!(found, Err(SaslError::Mechanism));
         }
     }
 
@@ -135,16 +160,26 @@ mod tests {
     #[test]
     fn q_06_anonymous_stands_for_the_user_that_a_setting_names() {
         let named = ShortString::from_static("visitor");
-        let found = credentials(b"ANONYMOUS", &Bytes::from_static(b"trace@me"), Some(&named));
-        let found = found.unwrap();
-        assert_eq!((found.user, found.password), (named.clone(), None));
-        assert_eq!(offered(Some(&named)), "PLAIN AMQPLAIN ANONYMOUS");
-        assert_eq!(offered(None), "PLAIN AMQPLAIN");
+        let users = Passwordless { anonymous: Some(named.clone()), external: None };
+        let found = credentials(b"ANONYMOUS", &Bytes::from_static(b"trace@me"), &users).unwrap();
+        assert_eq!((found.user, found.password), (named, None));
+        assert_eq!(users.offered(), "PLAIN AMQPLAIN ANONYMOUS");
+        assert_eq!(Passwordless::default().offered(), "PLAIN AMQPLAIN");
+    }
+
+    /// CONN-06: EXTERNAL logs in as the user of the certificate, whatever name the response has.
+    #[test]
+    fn conn_06_external_stands_for_the_user_of_the_certificate() {
+        let named = ShortString::from_static("robot");
+        let users = Passwordless { anonymous: None, external: Some(named.clone()) };
+        let found = credentials(b"EXTERNAL", &Bytes::from_static(b"admin"), &users).unwrap();
+        assert_eq!((found.user, found.password), (named, None));
+        assert_eq!(users.offered(), "PLAIN AMQPLAIN EXTERNAL");
     }
 
     #[test]
     fn a_password_is_not_printed() {
-        let found = credentials(b"PLAIN", &Bytes::from_static(b"\0guest\0secret"), None).unwrap();
+        let found = super::plain(&Bytes::from_static(b"\0guest\0secret")).unwrap();
         assert!(!format!("{found:?}").contains("secret"));
     }
 }

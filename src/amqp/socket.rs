@@ -34,6 +34,8 @@ pub(crate) struct Socket<S> {
     written: u64,
     reads: u64,
     writes: u64,
+    /// Written bytes may still be in a buffer of the stream, as with TLS.
+    unflushed: bool,
     ended: bool,
 }
 
@@ -50,6 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             written: 0,
             reads: 0,
             writes: 0,
+            unflushed: false,
             ended: false,
         }
     }
@@ -89,6 +92,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                 Poll::Pending => break,
             }
         }
+        if self.unflushed
+            && let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx)
+        {
+            flushed?;
+            self.unflushed = false;
+            moved = true;
+        }
         if read && !self.ended {
             match self.poll_read(cx) {
                 Poll::Ready(done) => {
@@ -116,6 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
         self.written += u64::try_from(written).unwrap_or(u64::MAX);
         self.writes += 1;
+        self.unflushed = true;
         self.outbox.advance(written);
         Poll::Ready(Ok(written))
     }
@@ -135,7 +146,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             }
             return Poll::Pending;
         };
-        let read = read?;
+        let read = match read {
+            // A TLS client that ends without a word of TLS. AMQP has words of its own for an end.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+            read => read?,
+        };
         self.ended = read == 0;
         self.received += u64::try_from(read).unwrap_or(u64::MAX);
         self.reads += 1;
@@ -170,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     /// Writes everything that waits.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        while !self.outbox.is_empty() {
+        while !self.outbox.is_empty() || self.unflushed {
             self.moved(false).await?;
         }
         Ok(())

@@ -104,6 +104,7 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
         channel_max: 10,
         frame_max: 1 << 17,
         heartbeat_s: 60,
+        tls: None,
     };
     let id = ConnectionId { session: SESSION, number: 1 };
     let wall = node.base.context.settings.wall.now();

@@ -11,6 +11,7 @@ mod secret;
 mod server;
 mod settings;
 mod system;
+mod tls;
 mod wiring;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};

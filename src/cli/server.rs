@@ -1,7 +1,7 @@
 //! `quorate server`: one node, from its settings to its end.
 //!
 //! 1. The cluster secret is found or made.
-//! 2. The ports are bound, so that one in use is refused before anything is touched.
+//! 2. The files of TLS are loaded. The ports are bound, so that one in use is refused before anything is touched.
 //! 3. The data directory is opened and the broker started (`wiring`).
 //! 4. The rpc port, then HTTP, then AMQP are served.
 //! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
@@ -10,15 +10,18 @@
 
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
+use super::tls::Tls;
 use super::wiring::{self, Clients, WiringError};
+use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Router,
     log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
+use quorate_tls::{Acceptor, TlsError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +30,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 /// Why a node stopped after its start.
@@ -45,6 +49,9 @@ pub(crate) enum StartError {
     /// The cluster secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// A file of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The node cannot listen at an address.
     #[error("setting {setting}: {address}: {source}")]
     Address { setting: &'static str, address: String, source: io::Error },
@@ -68,6 +75,8 @@ pub(crate) struct Ports {
     pub(crate) rpc: Listener,
     pub(crate) amqp: TcpListener,
     pub(crate) http: TcpListener,
+    pub(crate) amqp_tls: Option<TcpListener>,
+    pub(crate) http_tls: Option<TcpListener>,
 }
 
 impl Ports {
@@ -76,6 +85,8 @@ impl Ports {
             rpc: bind_rpc(&settings.rpc_listen).await?,
             amqp: bind("amqp_listen", &settings.amqp_listen).await?,
             http: bind("http_listen", &settings.http_listen).await?,
+            amqp_tls: bind_if_set("amqp_tls_listen", settings.amqp_tls_listen.as_ref()).await?,
+            http_tls: bind_if_set("http_tls_listen", settings.http_tls_listen.as_ref()).await?,
         })
     }
 }
@@ -92,6 +103,16 @@ fn refusal(setting: &'static str, address: &HostPort, source: io::Error) -> Star
 async fn bind(setting: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
     let bound = TcpListener::bind((address.host.as_str(), address.port)).await;
     bound.map_err(|source| refusal(setting, address, source))
+}
+
+async fn bind_if_set(
+    setting: &'static str,
+    address: Option<&HostPort>,
+) -> Result<Option<TcpListener>, StartError> {
+    match address {
+        Some(address) => bind(setting, address).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn bind_rpc(address: &HostPort) -> Result<Listener, StartError> {
@@ -124,6 +145,17 @@ fn facts(loaded: &Loaded, ports: &Ports) -> io::Result<NodeFacts> {
         protocol,
         purpose,
     };
+    let mut listeners = vec![
+        listener(ports.amqp.local_addr()?, "amqp", "AMQP 0-9-1"),
+        listener(ports.rpc.address(), "clustering", "inter-node and CLI tool communication"),
+        listener(ports.http.local_addr()?, "http", "HTTP API"),
+    ];
+    if let Some(amqp) = &ports.amqp_tls {
+        listeners.push(listener(amqp.local_addr()?, "amqp/ssl", "AMQP 0-9-1 over TLS"));
+    }
+    if let Some(http) = &ports.http_tls {
+        listeners.push(listener(http.local_addr()?, "https", "HTTP API over TLS (HTTPS)"));
+    }
     Ok(NodeFacts {
         id: settings.node_id,
         name: name.unwrap_or_else(|| naming.name(settings.node_id, &rpc_address)),
@@ -136,11 +168,7 @@ fn facts(loaded: &Loaded, ports: &Ports) -> io::Result<NodeFacts> {
             .file
             .as_ref()
             .map_or_else(String::new, |file| file.display().to_string()),
-        listeners: vec![
-            listener(ports.amqp.local_addr()?, "amqp", "AMQP 0-9-1"),
-            listener(ports.rpc.address(), "clustering", "inter-node and CLI tool communication"),
-            listener(ports.http.local_addr()?, "http", "HTTP API"),
-        ],
+        listeners,
         started: Instant::now(),
     })
 }
@@ -167,19 +195,21 @@ pub(crate) async fn run(
     let asked = stop_requests(exit_on_stdin_close)?;
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
+    let tls = Tls::load(settings)?;
     let ports = Ports::bind(settings).await?;
     let system = |source| StartError::System { what: "cannot use the bound ports", source };
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
-    let Ports { rpc, amqp, http } = ports;
+    let Ports { rpc, amqp, http, amqp_tls, http_tls } = ports;
 
     tracing::info!(
         node = %facts.id, name = facts.name, version = facts.version, data_dir = facts.data_dir,
         "node is starting"
     );
-    let mut node = wiring::start(settings, &facts, secret.clone()).await?;
+    tls.keep_current();
+    let mut node = wiring::start(settings, &facts, secret.clone(), tls.rpc.clone()).await?;
 
     let (stop, stopping) = watch::channel(false);
-    let peers = Peers::new(settings.node_id, Connector::new(secret));
+    let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
     let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers.clone());
     let access = AccessService::new(node.broker.clone(), peers);
     let policies = PolicyService::new(node.broker.clone(), Arc::clone(&facts));
@@ -189,8 +219,12 @@ pub(crate) async fn run(
     let routes = routes.add_service(PoliciesServer::new(policies));
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
-    let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
-    node.serve_amqp(handed_over(amqp, &clients.runtime).map_err(system)?, &clients);
+    let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
+    let amqp = Listeners {
+        plain: handed_over(amqp, &clients.runtime).map_err(system)?,
+        tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
+    };
+    node.serve_amqp(amqp, &clients);
     tracing::info!("node started, waiting for a majority of the nodes and leaders of all groups");
     let reporting = tokio::spawn(log_readiness(node.broker.clone()));
 
@@ -204,12 +238,41 @@ pub(crate) async fn run(
         node.stop().await;
         stop.send_replace(true);
         log_end("rpc", rpc.await);
-        if let Err(error) = http.await {
-            tracing::warn!(port = "http", %error, "the server of a port failed");
+        for http in http {
+            if let Err(error) = http.await {
+                tracing::warn!(port = "http", %error, "the server of a port failed");
+            }
         }
         tracing::info!("node stopped");
     }
     Ok(reason)
+}
+
+/// Serves the same pages on the port without TLS and, if there is one, on that with TLS.
+fn serve_http(
+    plain: TcpListener,
+    secured: Option<(TcpListener, Acceptor)>,
+    router: &Router,
+    stopping: &watch::Receiver<bool>,
+) -> Vec<JoinHandle<()>> {
+    let secured = secured.map(|(listener, tls)| (listener, Some(tls)));
+    let ports = [(plain, None)].into_iter().chain(secured);
+    let serve = |(listener, tls)| {
+        let stop = stopped(stopping.clone());
+        tokio::spawn(quorate_management::serve(listener, tls, router.clone(), stop))
+    };
+    ports.map(serve).collect()
+}
+
+/// The port of AMQP clients with TLS, for the runtime that serves it.
+fn amqps(
+    port: Option<(TcpListener, Acceptor)>,
+    settings: &Settings,
+    runtime: &Handle,
+) -> io::Result<Option<TlsListener>> {
+    let Some((listener, acceptor)) = port else { return Ok(None) };
+    let tls_login_from = settings.tls_login_from;
+    Ok(Some(TlsListener { listener: handed_over(listener, runtime)?, acceptor, tls_login_from }))
 }
 
 /// The listener, registered with another runtime.

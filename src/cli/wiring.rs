@@ -6,6 +6,7 @@ use super::{
     settings::{Identity, RABBITMQ_VERSION, Settings},
 };
 use parking_lot::RwLock;
+use quorate_amqp::Listeners;
 use quorate_broker::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
     WallClock,
@@ -15,12 +16,12 @@ use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
 use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links};
 use quorate_storage::{Database, OpenError, Options, StorageError};
+use quorate_tls::Mutual;
 use quorate_types::{
     BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, NodeId, ShortString,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
-    net::TcpListener,
     runtime::Handle,
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -79,6 +80,7 @@ pub(crate) async fn start(
     settings: &Settings,
     facts: &NodeFacts,
     secret: ClusterSecret,
+    tls: Option<Mutual>,
 ) -> Result<Node, WiringError> {
     let (fatal_sender, fatal) = mpsc::channel(1);
     let memory = Division::of(settings, machine::memory_bytes());
@@ -99,6 +101,7 @@ pub(crate) async fn start(
             incarnation: identity.incarnation,
             peers: peers(settings),
             secret,
+            tls,
             cluster: cluster.clone(),
             lane_bytes: memory.lane_bytes as usize,
         },
@@ -318,10 +321,10 @@ impl Node {
     }
 
     /// Accepts AMQP clients until the node stops.
-    pub(crate) fn serve_amqp(&mut self, listener: TcpListener, clients: &Clients) {
+    pub(crate) fn serve_amqp(&mut self, listeners: Listeners, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
         let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
-        let serving = quorate_amqp::serve(listener, broker, clients.connections_max, door, end);
+        let serving = quorate_amqp::serve(listeners, broker, clients.connections_max, door, end);
         let serving = clients.runtime.spawn(serving);
         self.amqp = Some(Amqp { full, stop, serving });
     }

@@ -21,6 +21,23 @@ pub struct ChannelReport {
     pub has_published: bool,
 }
 
+/// What lists show of a connection's TLS, in RabbitMQ's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsReport {
+    /// Such as `tlsv1.3`.
+    pub protocol: &'static str,
+    /// Such as `ecdhe_rsa`; `any` with TLS 1.3.
+    pub key_exchange: String,
+    /// Such as `aes_256_gcm`.
+    pub cipher: String,
+    /// Subject of the client's certificate. This and what follows is empty if it has shown none.
+    pub peer_subject: String,
+    /// Issuer of the client's certificate.
+    pub peer_issuer: String,
+    /// First and last second in which the client's certificate is valid.
+    pub peer_validity: String,
+}
+
 /// Figures of a connection's socket, for lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketReport {

@@ -1,5 +1,6 @@
 //! Requests that a front end sends to the broker for its clients, and what the broker returns.
 
+use crate::TlsReport;
 use bytes::Bytes;
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
@@ -28,6 +29,8 @@ pub struct ConnectionInfo {
     pub frame_max: u32,
     /// Heartbeat timeout in seconds, as negotiated; 0 for none.
     pub heartbeat_s: u16,
+    /// What lists show of its TLS; `None`: it has none.
+    pub tls: Option<Box<TlsReport>>,
 }
 
 /// A channel, unique within its connection for ever: a number that is opened again is another

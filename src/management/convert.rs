@@ -142,6 +142,14 @@ pub(crate) fn connection(view: &ConnectionView) -> wire::Connection {
         reads: view.socket.reads,
         writes: view.socket.writes,
         pending_bytes: view.socket.pending_bytes,
+        tls: view.tls.as_ref().map(|tls| wire::Tls {
+            protocol: tls.protocol.to_owned(),
+            key_exchange: tls.key_exchange.clone(),
+            cipher: tls.cipher.clone(),
+            peer_subject: tls.peer_subject.clone(),
+            peer_issuer: tls.peer_issuer.clone(),
+            peer_validity: tls.peer_validity.clone(),
+        }),
     }
 }
 

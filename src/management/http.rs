@@ -1,4 +1,4 @@
-//! Health and metrics over HTTP.
+//! Health and metrics over HTTP, with or without TLS.
 //!
 //! Counting the contents of 100,000 queues takes long, and anybody may request `/metrics`. So a
 //! page is reused for 20 times as long as it took to write, at most 1 s.
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use quorate_tls::{Acceptor, Stream};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -80,14 +81,21 @@ pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>) -> Router {
         .with_state(Shown { source, facts, page: Arc::default() })
 }
 
-/// Serves `router` until `stop` resolves, then lets requests in progress complete.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
-    serve_within(HEAD_TIME_MAX, listener, router, stop).await;
+/// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
+/// is an acceptor.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Acceptor>,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) {
+    serve_within(HEAD_TIME_MAX, listener, tls, router, stop).await;
 }
 
 async fn serve_within(
     head_time_max: Duration,
     listener: TcpListener,
+    tls: Option<Acceptor>,
     router: Router,
     stop: impl Future<Output = ()>,
 ) {
@@ -99,8 +107,12 @@ async fn serve_within(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => {
-                    let (router, closed) = (router.clone(), closed.clone());
-                    connections.spawn(connection(stream, router, head_time_max, closed));
+                    let (tls, router, closed) = (tls.clone(), router.clone(), closed.clone());
+                    connections.spawn(async move {
+                        if let Some(stream) = secured(stream, tls, head_time_max).await {
+                            connection(stream, router, head_time_max, closed).await;
+                        }
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an HTTP client");
@@ -115,8 +127,25 @@ async fn serve_within(
     let _ = timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-async fn connection(
+/// The stream after its TLS handshake, if there is TLS. `None`: the handshake failed.
+async fn secured(
     stream: TcpStream,
+    tls: Option<Acceptor>,
+    time_max: Duration,
+) -> Option<Stream<TcpStream>> {
+    let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
+    match timeout(time_max, tls.accept(stream)).await {
+        Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "an HTTPS client was refused");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn connection(
+    stream: Stream<TcpStream>,
     router: Router,
     head_time_max: Duration,
     mut closed: watch::Receiver<bool>,
@@ -182,7 +211,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/health/live", get(live));
-        tokio::spawn(serve_within(HEAD_TIME, listener, router, std::future::pending()));
+        tokio::spawn(serve_within(HEAD_TIME, listener, None, router, std::future::pending()));
         address
     }
 

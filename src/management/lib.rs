@@ -37,6 +37,7 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
+pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use peers::Peers;

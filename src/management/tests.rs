@@ -147,7 +147,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let router = router(node.clone(), Arc::new(facts()));
-    let serving = tokio::spawn(serve(listener, router, async move {
+    let serving = tokio::spawn(serve(listener, None, router, async move {
         let _ = stopped.await;
     }));
 

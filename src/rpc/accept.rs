@@ -1,6 +1,8 @@
 //! The streams that other nodes open to this one.
 
 use crate::{
+    bounded::TlsPeer,
+    door::host_of,
     frame::{Head, Outgoing},
     hello::{PeerHello, Refusal},
     join::{FrameError, Incoming, Joiner},
@@ -65,8 +67,10 @@ impl Acceptor {
         if !self.shared.is_open() {
             return Err(Status::unavailable("this node is starting"));
         }
+        // Each connection to the rpc port has one (`bounded`).
+        let tls = request.extensions().get().cloned().unwrap_or(TlsPeer::Shown(None));
         let mut frames = request.into_inner();
-        let greeted = self.greet(&mut frames).await;
+        let greeted = self.greet(&mut frames, &tls).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
         let queue = LaneQueue::new(lane.bytes_max(self.shared.config.lane_bytes));
         let mine = self.shared.hello(peer.node);
@@ -91,7 +95,11 @@ impl Acceptor {
     }
 
     /// Reads the hello at the beginning of a stream, and records the peer.
-    async fn greet(&self, frames: &mut Streaming<Frame>) -> Result<PeerHello, Refusal> {
+    async fn greet(
+        &self,
+        frames: &mut Streaming<Frame>,
+        tls: &TlsPeer,
+    ) -> Result<PeerHello, Refusal> {
         let first = timeout(HELLO_TIMEOUT, frames.message()).await;
         let Ok(Ok(Some(first))) = first else { return Err(Refusal::NoHello) };
         let incoming = Joiner::default().push(first).map_err(|_| Refusal::NoHello)?;
@@ -99,6 +107,11 @@ impl Acceptor {
             return Err(Refusal::NoHello);
         };
         let peer = self.shared.examine(&theirs)?;
+        if let Some(address) = self.shared.config.peers.get(&peer.node)
+            && !tls.may_be(host_of(address))
+        {
+            return Err(Refusal::OtherHost(peer.node));
+        }
         let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
         self.shared.report_lost(replaced);
         Ok(peer)

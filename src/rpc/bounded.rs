@@ -3,6 +3,7 @@
 use crate::sockets::Socket;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
+use quorate_tls::{Certificate, Stream as Secured};
 use std::{
     collections::BTreeMap,
     future::ready,
@@ -53,7 +54,7 @@ impl Open {
 /// A connection that is counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<S> {
-    stream: S,
+    stream: Secured<S>,
     source: IpAddr,
     open: Arc<Mutex<Open>>,
 }
@@ -66,13 +67,13 @@ impl<S> Drop for Counted<S> {
 
 /// The incoming connections within the bounds; others are closed at once.
 pub(crate) fn bounded<S: Socket>(
-    incoming: impl Stream<Item = (S, IpAddr)>,
+    incoming: impl Stream<Item = (Secured<S>, IpAddr)>,
 ) -> impl Stream<Item = io::Result<Counted<S>>> {
     let open = Arc::new(Mutex::new(Open::default()));
     incoming.filter_map(move |(stream, source)| ready(count(stream, source, &open).map(Ok)))
 }
 
-fn count<S>(stream: S, source: IpAddr, open: &Arc<Mutex<Open>>) -> Option<Counted<S>> {
+fn count<S>(stream: Secured<S>, source: IpAddr, open: &Arc<Mutex<Open>>) -> Option<Counted<S>> {
     if !open.lock().add(source) {
         tracing::debug!(%source, "refused a connection to the rpc port: too many connections");
         return None;
@@ -80,10 +81,34 @@ fn count<S>(stream: S, source: IpAddr, open: &Arc<Mutex<Open>>) -> Option<Counte
     Some(Counted { stream, source, open: Arc::clone(open) })
 }
 
-impl<S> Connected for Counted<S> {
-    type ConnectInfo = ();
+/// What TLS has found out about the other end of a connection, for its requests.
+#[derive(Clone, Debug)]
+pub(crate) enum TlsPeer {
+    /// Nothing: the connection has no TLS.
+    Plain,
+    /// Its certificate.
+    Shown(Option<Certificate>),
+}
 
-    fn connect_info(&self) {}
+impl TlsPeer {
+    /// Whether the other end may be a node at this host: without TLS any may.
+    pub(crate) fn may_be(&self, host: &str) -> bool {
+        match self {
+            Self::Plain => true,
+            Self::Shown(certificate) => certificate.as_ref().is_some_and(|it| it.names(host)),
+        }
+    }
+}
+
+impl<S> Connected for Counted<S> {
+    type ConnectInfo = TlsPeer;
+
+    fn connect_info(&self) -> TlsPeer {
+        match &self.stream {
+            Secured::Plain(_) => TlsPeer::Plain,
+            secured @ Secured::Tls(_) => TlsPeer::Shown(secured.peer_certificate()),
+        }
+    }
 }
 
 impl<S: Socket> AsyncRead for Counted<S> {

@@ -4,19 +4,20 @@ use crate::{
     admission::Attempt,
     chance,
     connection::Connection,
+    door::knock,
     frame::{Head, Outgoing},
-    handshake::{self, HandshakeError},
+    handshake::HandshakeError,
     hello::{PeerHello, Refusal},
     join::{FrameError, Incoming, Joiner},
     lane::{Lane, LaneFrames, LaneQueue},
-    links::Shared,
+    links::{LinkConfig, Shared},
     rejection::{Reason, Rejection, rejection},
-    secret::ClusterSecret,
     server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
     sockets::{Network, Socket, connect_tcp},
     wire::{Frame, links_client::LinksClient},
 };
 use hyper_util::rt::TokioIo;
+use quorate_tls::Stream;
 use quorate_types::NodeId;
 use std::{io, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
@@ -225,22 +226,26 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
 }
 
 async fn connect(shared: &Shared, address: &str) -> Result<Channel, DialError> {
-    let secret = &shared.config.secret;
+    let LinkConfig { secret, tls, .. } = &shared.config;
+    let tls = tls.as_ref().map(|tls| &tls.dialer);
     let failed = |error: io::Error| {
         let refused = error.kind() == io::ErrorKind::ConnectionRefused;
         if refused { DialError::Refused } else { DialError::Io(error) }
     };
     match &shared.network {
-        Network::Tcp => channel(connect_tcp(address).await.map_err(failed)?, secret).await,
+        Network::Tcp => {
+            let stream = connect_tcp(address).await.map_err(failed)?;
+            channel(knock(stream, address, tls, secret).await?).await
+        }
         Network::Simulated(connect) => {
-            channel(connect(address.to_owned()).await.map_err(failed)?, secret).await
+            let stream = connect(address.to_owned()).await.map_err(failed)?;
+            channel(knock(stream, address, tls, secret).await?).await
         }
     }
 }
 
 /// The gRPC channel for calls, over a connection that has just been opened.
-async fn channel(mut stream: impl Socket, secret: &ClusterSecret) -> Result<Channel, DialError> {
-    handshake::dial(&mut stream, secret).await?;
+async fn channel<S: Socket>(stream: Stream<S>) -> Result<Channel, DialError> {
     let mut stream = Some(TokioIo::new(stream));
     let connector = service_fn(move |_: tonic::transport::Uri| {
         // tonic connects a second time only if the connection has ended, and then it must not.

@@ -3,8 +3,8 @@
 //!
 //! All services are behind the handshake, so calls carry no credentials. Handshakes are bounded in
 //! number, in number for each address, and in time. A wrong proof is answered late and logged.
-//! Nothing is encrypted after the handshake: until there is TLS, the rpc port belongs on a trusted
-//! network.
+//! With TLS (setting rpc_tls) it is below all that: both ends show certificates of one CA. Without it
+//! nothing is encrypted after the handshake, and the rpc port belongs on a trusted network.
 
 use crate::{
     handshake::{self, HandshakeError},
@@ -13,6 +13,7 @@ use crate::{
 };
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use quorate_tls::{Acceptor, Dialer, Stream};
 use quorate_types::Source;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -28,7 +29,7 @@ use tokio::time::Instant;
 use tokio::{
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    time::{sleep, timeout},
+    time::{sleep, timeout, timeout_at},
 };
 use tower::Service;
 
@@ -54,6 +55,7 @@ type IsAdmitted = Arc<dyn Fn() -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Door {
     secret: ClusterSecret,
+    tls: Option<Acceptor>,
     is_admitted: IsAdmitted,
     handshakes: Arc<Semaphore>,
     counts: Arc<Mutex<Counts>>,
@@ -117,14 +119,16 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
 }
 
 impl Door {
-    /// A door for peers that know the secret. `is_admitted` says whether a majority of the cluster
+    /// A door for peers that know the secret, over TLS if there is an acceptor. `is_admitted` says whether a majority of the cluster
     /// has admitted this node.
     pub fn new(
         secret: ClusterSecret,
+        tls: Option<Acceptor>,
         is_admitted: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         Self {
             secret,
+            tls,
             is_admitted: Arc::new(is_admitted),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             counts: Arc::default(),
@@ -137,7 +141,7 @@ impl Door {
     pub async fn accept_all<A: Accept>(
         self,
         listener: A,
-        let_in: mpsc::Sender<(A::Stream, IpAddr)>,
+        let_in: mpsc::Sender<(Stream<A::Stream>, IpAddr)>,
     ) {
         loop {
             let Ok(permit) = Arc::clone(&self.handshakes).acquire_owned().await else { return };
@@ -167,6 +171,10 @@ impl Door {
     }
 
     fn log_refusal(&self, address: IpAddr, error: &HandshakeError) {
+        // A connection that ends early is a port scan, or a dialer that has given up.
+        if matches!(error, HandshakeError::Io(_)) {
+            return;
+        }
         let mut logged = self.logged_at.lock();
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             *logged = Some(Instant::now());
@@ -176,20 +184,26 @@ impl Door {
 }
 
 /// One connection's handshake.
-async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Sender<(S, IpAddr)>) {
+async fn admit<S: Socket>(
+    stream: S,
+    handshake: InProgress,
+    let_in: mpsc::Sender<(Stream<S>, IpAddr)>,
+) {
     let (door, address) = (handshake.door.clone(), handshake.address);
-    let opened = handshake::accept(&mut stream, &door.secret);
-    match timeout(HANDSHAKE_TIMEOUT, opened).await {
+    let until = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut stream = match timeout_at(until, secured(stream, door.tls.as_ref())).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return door.log_refusal(address, &error.into()),
+        Err(_) => return,
+    };
+    match timeout_at(until, handshake::accept(&mut stream, &door.secret)).await {
         Ok(Ok(())) => {
             drop(handshake);
             // The receiver is closed when the port is.
             let _ = let_in.send((stream, address)).await;
         }
         Ok(Err(error)) => {
-            // A connection that ends early is a port scan, or a dialer that has given up.
-            if !matches!(error, HandshakeError::Io(_)) {
-                door.log_refusal(address, &error);
-            }
+            door.log_refusal(address, &error);
             if matches!(error, HandshakeError::WrongProof) {
                 sleep(REFUSAL_DELAY).await;
                 let refused = handshake::refuse(&mut stream, (door.is_admitted)());
@@ -201,24 +215,57 @@ async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Se
     }
 }
 
+/// The accepted stream, after its TLS handshake if there is TLS.
+async fn secured<S: Socket>(stream: S, tls: Option<&Acceptor>) -> io::Result<Stream<S>> {
+    Ok(match tls {
+        None => Stream::Plain(stream),
+        Some(tls) => Stream::Tls(Box::new(tls.accept(stream).await?)),
+    })
+}
+
+/// The dialing end of an opened connection: TLS if there is a dialer, then the secret.
+///
+/// # Errors
+/// Both ends do not fit each other, or the connection fails.
+pub(crate) async fn knock<S: Socket>(
+    stream: S,
+    address: &str,
+    tls: Option<&Dialer>,
+    secret: &ClusterSecret,
+) -> Result<Stream<S>, HandshakeError> {
+    let mut stream = match tls {
+        None => Stream::Plain(stream),
+        Some(tls) => Stream::Tls(Box::new(tls.dial(host_of(address), stream).await?)),
+    };
+    handshake::dial(&mut stream, secret).await?;
+    Ok(stream)
+}
+
+/// The host of an address `host:port`, which the certificate of the node there names.
+pub(crate) fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
 /// Opens connections to rpc ports, for `Endpoint::connect_with_connector`.
 #[derive(Clone, Debug)]
 pub struct Connector {
     secret: ClusterSecret,
+    tls: Option<Dialer>,
 }
 
 impl Connector {
-    /// A connector that knows the secret.
+    /// A connector that knows the secret, and uses TLS if there is a dialer.
     #[must_use]
-    pub fn new(secret: ClusterSecret) -> Self {
-        Self { secret }
+    pub fn new(secret: ClusterSecret, tls: Option<Dialer>) -> Self {
+        Self { secret, tls }
     }
 }
 
-type Connecting = Pin<Box<dyn Future<Output = io::Result<TokioIo<TcpStream>>> + Send>>;
+type Connecting = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream<TcpStream>>>> + Send>>;
 
 impl Service<tonic::transport::Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
+    type Response = TokioIo<Stream<TcpStream>>;
     type Error = io::Error;
     type Future = Connecting;
 
@@ -227,16 +274,21 @@ impl Service<tonic::transport::Uri> for Connector {
     }
 
     fn call(&mut self, uri: tonic::transport::Uri) -> Connecting {
-        let secret = self.secret.clone();
+        let Self { secret, tls } = self.clone();
         Box::pin(async move {
             let Some(authority) = uri.authority() else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
-            let mut stream = connect_tcp(authority.as_str()).await?;
-            handshake::dial(&mut stream, &secret).await.map_err(|error| match error {
+            let address = authority.as_str();
+            let stream = connect_tcp(address).await?;
+            let opened = knock(stream, address, tls.as_ref(), &secret).await;
+            let stream = opened.map_err(|error| match error {
                 HandshakeError::Io(error) => error,
                 error @ (HandshakeError::Refused { .. }
                 | HandshakeError::WrongProof
+                | HandshakeError::TlsOnlyHere
+                | HandshakeError::TlsOnlyThere
+                | HandshakeError::Tls(_)
                 | HandshakeError::OtherProtocol) => io::Error::other(error),
             })?;
             Ok(TokioIo::new(stream))
@@ -248,6 +300,12 @@ impl Service<tonic::transport::Uri> for Connector {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn a_host_is_named_without_its_port() {
+        let hosts = ["one:7672", "127.0.0.1:1", "[::1]:7672"].map(host_of);
+        assert_eq!(hosts, ["one", "127.0.0.1", "::1"]);
+    }
 
     #[test]
     fn neither_an_address_nor_a_network_takes_all_handshakes() {

@@ -8,18 +8,25 @@
 //! 4. The acceptor sends a verdict and its own proof, or zeros.
 //!
 //! The nonces are fresh, so what was heard on one connection opens no other; the roles differ, so a
-//! proof cannot be sent back to the one who made it. What follows on the connection is neither
-//! encrypted nor signed: that is for TLS.
+//! proof cannot be sent back to the one who made it. This handshake neither encrypts nor signs what
+//! follows on the connection: that is for TLS, which, where it is on, is below all this.
 
 use crate::{
     chance,
     secret::{ClusterSecret, NONCE_BYTES, Nonce, PROOF_BYTES, Role},
 };
+use quorate_tls::Refusal;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+/// Content types of a TLS record that a peer with TLS may begin with: an alert, a handshake.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
+
 /// First bytes from both ends: the protocol, and the version of this handshake.
 const MAGIC: [u8; 8] = *b"QUORATE\x01";
+
+/// Bytes of a TLS hello, at most.
+const HELLO_BYTES_MAX: usize = 4096;
 
 /// The acceptor's last message: its verdict on the dialer's proof, and its own proof.
 const VERDICT_BYTES: usize = 1 + PROOF_BYTES;
@@ -46,9 +53,28 @@ pub enum HandshakeError {
     /// The other end speaks another protocol, or another version of the handshake.
     #[error("the peer does not speak Quorate's protocol between nodes")]
     OtherProtocol,
+    /// The other end uses TLS, and this one does not.
+    #[error("the peer uses TLS, and this end does not (setting rpc_tls)")]
+    TlsOnlyThere,
+    /// This end uses TLS, and the other one does not.
+    #[error("the peer does not use TLS, and this end does (setting rpc_tls)")]
+    TlsOnlyHere,
+    /// One of the ends refuses the other's certificate, or they have no version of TLS in common.
+    #[error("{0} (settings rpc_tls_certificate_file and rpc_tls_ca_file of both ends)")]
+    Tls(Refusal),
     /// The connection failed.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        match Refusal::of(&error) {
+            Some(Refusal::Plain) => Self::TlsOnlyHere,
+            Some(refusal @ Refusal::Tls(_)) => Self::Tls(refusal),
+            None => Self::Io(error),
+        }
+    }
 }
 
 /// The dialer's half.
@@ -60,15 +86,13 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     secret: &ClusterSecret,
 ) -> Result<(), HandshakeError> {
     stream.write_all(&MAGIC).await?;
-    let mut greeting = [0; MAGIC.len()];
-    stream.read_exact(&mut greeting).await?;
-    if greeting != MAGIC {
-        return Err(HandshakeError::OtherProtocol);
-    }
+    stream.flush().await?;
+    expect_magic(stream).await?;
     let theirs: Nonce = read(stream).await?;
     let mine: Nonce = chance::random();
     let proof = secret.proof(Role::Dialer, &theirs, &mine);
     stream.write_all(&[mine, proof].concat()).await?;
+    stream.flush().await?;
     let verdict: [u8; VERDICT_BYTES] = read(stream).await?;
     let [verdict, proof @ ..] = verdict;
     match verdict {
@@ -88,13 +112,20 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     secret: &ClusterSecret,
 ) -> Result<(), HandshakeError> {
-    let greeting: [u8; MAGIC.len()] = read(stream).await?;
-    if greeting != MAGIC {
-        return Err(HandshakeError::OtherProtocol);
+    if let Err(error) = expect_magic(stream).await {
+        if matches!(error, HandshakeError::TlsOnlyThere) {
+            // By these bytes the dialer sees that there is no TLS here. What it has sent is read
+            // first, since a socket that is closed with unread bytes is reset.
+            let _ = stream.read(&mut [0; HELLO_BYTES_MAX]).await?;
+            stream.write_all(&MAGIC).await?;
+            stream.shutdown().await?;
+        }
+        return Err(error);
     }
     let mine: Nonce = chance::random();
     stream.write_all(&MAGIC).await?;
     stream.write_all(&mine).await?;
+    stream.flush().await?;
     let theirs: Nonce = read(stream).await?;
     let proof: [u8; PROOF_BYTES] = read(stream).await?;
     if !secret.proves(Role::Dialer, &mine, &theirs, &proof) {
@@ -102,6 +133,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     }
     stream.write_all(&[ACCEPTED]).await?;
     stream.write_all(&secret.proof(Role::Acceptor, &mine, &theirs)).await?;
+    stream.flush().await?;
     Ok(())
 }
 
@@ -117,6 +149,17 @@ pub(crate) async fn refuse<S: AsyncWrite + Unpin>(
     verdict[0] = if admitted { REFUSED_BY_ADMITTED } else { REFUSED };
     stream.write_all(&verdict).await?;
     stream.shutdown().await
+}
+
+/// Reads the first bytes of the other end.
+async fn expect_magic<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), HandshakeError> {
+    let [first] = read(stream).await?;
+    if TLS_RECORDS.contains(&first) {
+        return Err(HandshakeError::TlsOnlyThere);
+    }
+    let others: [u8; MAGIC.len() - 1] = read(stream).await?;
+    let same = MAGIC.split_first() == Some((&first, others.as_slice()));
+    if same { Ok(()) } else { Err(HandshakeError::OtherProtocol) }
 }
 
 async fn read<const N: usize>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; N]> {

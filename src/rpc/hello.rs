@@ -78,6 +78,12 @@ pub enum Refusal {
     /// The node has had a process that its data directory does not know.
     #[error("the peer is a former process of node {0}, or its data directory is an older copy")]
     FormerProcess(NodeId),
+    /// The certificate of the peer does not name the host of the node that it claims to be.
+    #[error(
+        "the certificate of the peer does not name the host of node {0} in setting cluster \
+         (setting rpc_tls_certificate_file of that node)"
+    )]
+    OtherHost(NodeId),
     /// The first message of the stream is not a hello, or did not arrive in time.
     #[error("the peer did not identify itself")]
     NoHello,

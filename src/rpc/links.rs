@@ -19,6 +19,7 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::RwLock;
+use quorate_tls::Mutual;
 use quorate_types::{BootNumber, GroupId, Incarnation, NodeId};
 use std::{
     collections::BTreeMap,
@@ -45,6 +46,8 @@ pub struct LinkConfig {
     pub peers: BTreeMap<NodeId, String>,
     /// The cluster secret.
     pub secret: ClusterSecret,
+    /// TLS to and from them; `None`: connections have none.
+    pub tls: Option<Mutual>,
     /// The cluster's identity, once it is known.
     pub cluster: ClusterCell,
     /// Bytes that may wait in the bulk lane to each of them; a quarter of it in the control lane.
@@ -389,7 +392,8 @@ impl Links {
     pub fn door(&self) -> Door {
         let shared = Arc::downgrade(&self.0);
         let is_admitted = move || shared.upgrade().is_some_and(|shared| shared.is_member());
-        Door::new(self.0.config.secret.clone(), is_admitted)
+        let acceptor = self.0.config.tls.as_ref().map(|tls| tls.acceptor.clone());
+        Door::new(self.0.config.secret.clone(), acceptor, is_admitted)
     }
 
     /// Id of this node.

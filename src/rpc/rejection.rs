@@ -46,6 +46,7 @@ impl Reason {
             | Refusal::Unknown(_)
             | Refusal::OtherNode { .. }
             | Refusal::Members
+            | Refusal::OtherHost(_)
             | Refusal::NoHello => None,
         }
     }
@@ -89,6 +90,7 @@ pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
         | Refusal::Incarnation { .. }
         | Refusal::FormerProcess(_)
         | Refusal::Members
+        | Refusal::OtherHost(_)
         | Refusal::NoHello => Code::FailedPrecondition,
     };
     let Some(reason) = Reason::of(refusal) else { return Status::new(code, refusal.to_string()) };

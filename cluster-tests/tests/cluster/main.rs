@@ -53,6 +53,7 @@ mod slow_attacks;
 mod slow_clients;
 mod start;
 mod stop;
+mod tls;
 mod topologies;
 mod trace;
 mod transactions;

@@ -17,16 +17,17 @@ use toml::{Table, Value};
 /// Each floor, from the bottom, and the floors that it may use.
 const FLOORS: &[(&str, &[&str])] = &[
     ("types", &[]),
+    ("tls", &[]),
     ("queue", &["types"]),
     ("catalog", &["queue", "types"]),
     ("client", &["types"]),
-    ("rpc", &["types"]),
+    ("rpc", &["tls", "types"]),
     ("storage", &["queue", "catalog", "types"]),
     ("raft", &["storage", "rpc", "queue", "catalog", "types"]),
     ("broker", &["raft", "storage", "rpc", "client", "queue", "catalog", "types"]),
-    ("amqp", &["client", "types"]),
+    ("amqp", &["client", "tls", "types"]),
     // rpc too: its gRPC service for `quorate ctl` lives with what it serves.
-    ("management", &["broker", "rpc", "catalog", "types"]),
+    ("management", &["broker", "rpc", "tls", "catalog", "types"]),
 ];
 
 /// Floors without clocks, sockets, disks and threads.

@@ -11,7 +11,7 @@ use crate::{
         Ending, Fault, Linger, check_heartbeat, close_method, decode_control, out_of_turn,
         unexpected_frame,
     },
-    sasl::{self, Credentials},
+    sasl::{self, Credentials, Passwordless},
 };
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_client::FrontSettings;
@@ -120,20 +120,25 @@ enum State {
 pub(crate) struct Handshake {
     /// Limits that `connection.tune` offered.
     offer: Limits,
-    /// The user of clients with the mechanism ANONYMOUS.
-    anonymous: Option<ShortString>,
+    /// The users of mechanisms without a password (Q-06, CONN-06).
+    passwordless: Passwordless,
     state: State,
 }
 
 impl Handshake {
-    /// Begins the handshake with connection.start.
-    pub(crate) fn new(settings: &FrontSettings, out: &mut BytesMut) -> Self {
-        let anonymous = settings.anonymous_user.as_ref();
+    /// Begins the handshake with connection.start. `external` is the user of the client's
+    /// certificate.
+    pub(crate) fn new(
+        settings: &FrontSettings,
+        external: Option<ShortString>,
+        out: &mut BytesMut,
+    ) -> Self {
+        let passwordless = Passwordless { anonymous: settings.anonymous_user.clone(), external };
         let start = connection::Start {
             version_major: 0,
             version_minor: 9,
             server_properties: settings.server_properties.clone(),
-            mechanisms: Bytes::from_static(sasl::offered(anonymous).as_bytes()),
+            mechanisms: Bytes::from_static(passwordless.offered().as_bytes()),
             locales: Bytes::from_static(b"en_US"),
         };
         Cold::from(start).put(out, 0);
@@ -142,7 +147,7 @@ impl Handshake {
             frame_max: settings.frame_max,
             heartbeat_s: settings.amqp_heartbeat_s,
         };
-        Self { offer, anonymous: anonymous.cloned(), state: State::StartOk }
+        Self { offer, passwordless, state: State::StartOk }
     }
 
     /// Largest frame that is accepted: before tune-ok only the smallest size that can be
@@ -213,7 +218,7 @@ impl Handshake {
 
     fn start_ok(&mut self, start_ok: connection::StartOk) -> Result<Option<Question>, Ending> {
         let mechanism = start_ok.mechanism.as_bytes();
-        let found = sasl::credentials(mechanism, &start_ok.response, self.anonymous.as_ref());
+        let found = sasl::credentials(mechanism, &start_ok.response, &self.passwordless);
         let credentials = found.map_err(|error| {
             tracing::info!(mechanism = %start_ok.mechanism, %error, "login refused");
             Ending::Silent

@@ -75,7 +75,7 @@ struct Play(Handshake, BytesMut);
 impl Play {
     fn begin() -> Self {
         let mut out = BytesMut::new();
-        let handshake = Handshake::new(&settings(), &mut out);
+        let handshake = Handshake::new(&settings(), None, &mut out);
         Self(handshake, out)
     }
 

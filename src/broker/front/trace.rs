@@ -369,6 +369,7 @@ fn nobody() -> ConnectionInfo {
         channel_max: 0,
         frame_max: 0,
         heartbeat_s: 0,
+        tls: None,
     }
 }
 

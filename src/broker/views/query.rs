@@ -359,6 +359,7 @@ fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {
         connected_at_ms: connection.connected_at.0,
         client_properties: info.client_properties.clone(),
         mechanism: info.mechanism,
+        tls: info.tls.clone(),
         socket: *reported.socket.lock(),
     }
 }

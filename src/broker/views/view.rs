@@ -8,7 +8,10 @@
 
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
-use crate::{client::SocketReport, memory::ShareFigures};
+use crate::{
+    client::{SocketReport, TlsReport},
+    memory::ShareFigures,
+};
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
@@ -164,6 +167,8 @@ pub struct ConnectionView {
     pub client_properties: FieldTable,
     /// The mechanism by which the user has authenticated.
     pub mechanism: &'static str,
+    /// Its TLS; `None`: it has none.
+    pub tls: Option<Box<TlsReport>>,
     /// Counts of its socket, as its front end last reported them.
     pub socket: SocketReport,
 }

@@ -2,6 +2,7 @@
 
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
+use super::certificates;
 use super::columns::{self, Listing};
 use quorate_catalog::PolicyKind;
 
@@ -21,6 +22,7 @@ pub(crate) enum Verb {
     ExportDefinitions,
     ImportDefinitions,
     Access(AccessVerb),
+    GenerateCertificates,
     /// Sets the threshold of this resource's alarm.
     SetAlarm(Resource),
 }
@@ -357,7 +359,7 @@ const MANUALS: &[Manual] = &[
 
 /// All verbs, in the order of the help.
 pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
-    MANUALS.iter().chain(access::MANUALS)
+    MANUALS.iter().chain(access::MANUALS).chain([&certificates::MANUAL])
 }
 
 /// The manual of a verb.
@@ -398,6 +400,8 @@ General Options
    --cluster-secret-file <path>
                        file with the cluster secret (default ~/.quorate/secret); the variable
                        QUORATE_CLUSTER_SECRET takes precedence
+   --rpc-tls true --rpc-tls-certificate-file <path> --rpc-tls-key-file <path> --rpc-tls-ca-file <path>
+                       TLS, as the settings of the node; also the variables QUORATE_RPC_TLS, ...
 ";
 
 /// The list of all verbs.

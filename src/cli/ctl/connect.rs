@@ -2,13 +2,15 @@
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
-use crate::cli::secret;
+use crate::cli::{secret, tls};
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
     policies_client::PoliciesClient,
 };
 use quorate_rpc::Connector;
+use quorate_tls::Dialer;
 use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -62,17 +64,41 @@ impl Target {
     }
 }
 
-/// Creates the connector, with the cluster secret that a client has.
+/// Creates the connector, with the cluster secret and the TLS files that a client has.
 pub(crate) fn connector(options: &Options) -> Result<Connector, Failure> {
     let variable = std::env::var(secret::VARIABLE).ok();
     let home = std::env::var("HOME").ok();
     let file = std::env::var("QUORATE_CLUSTER_SECRET_FILE").ok().map(Into::into);
     let file = options.secret_file.clone().or(file);
     let secret = secret::find(variable.as_deref(), file.as_deref(), home.as_deref());
-    match secret.and_then(|secret| secret.cluster_secret()) {
-        Ok(secret) => Ok(Connector::new(secret)),
-        Err(error) => Err(Failure::new(Exit::Unavailable, format!("Error: {error}\n"))),
+    let secret = secret.and_then(|secret| secret.cluster_secret()).map_err(unusable)?;
+    Ok(Connector::new(secret, dialer(options)?))
+}
+
+fn unusable(why: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Unavailable, format!("Error: {why}\n"))
+}
+
+/// The dialing end of TLS, if `rpc_tls` is true. A setting is an option, else a variable, as for a
+/// node.
+fn dialer(options: &Options) -> Result<Option<Dialer>, Failure> {
+    let find = |setting: &str| {
+        let given = options.tls.iter().rev().find(|(name, _)| *name == setting);
+        let variable = || std::env::var(format!("QUORATE_{}", setting.to_uppercase())).ok();
+        let text = given.map(|(_, text)| text.clone()).or_else(variable);
+        text.filter(|text| !text.is_empty())
+    };
+    match find("rpc_tls").as_deref() {
+        None | Some("false") => return Ok(None),
+        Some("true") => {}
+        Some(other) => {
+            return Err(unusable(format!("setting rpc_tls: '{other}' is neither true nor false")));
+        }
     }
+    let files = tls::rpc_files(|setting| find(setting).map(PathBuf::from)).map_err(|missing| {
+        unusable(format!("setting {missing}: must be set, since rpc_tls is true"))
+    })?;
+    Dialer::load(files).map(Some).map_err(unusable)
 }
 
 /// A connection to a node that has answered: its client, and the cluster as that node sees it.

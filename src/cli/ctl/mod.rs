@@ -3,6 +3,7 @@
 mod access;
 mod alarms;
 mod audit;
+mod certificates;
 mod columns;
 mod command;
 mod connect;
@@ -101,6 +102,7 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
             console.say(&format!("{}\n", version(std::env::var("QUORATE_IDENTIFY_AS").ok())));
             return Ok(());
         }
+        Verb::GenerateCertificates => return certificates::generate(&invocation, console),
         Verb::AwaitStartup
         | Verb::ClusterStatus
         | Verb::Status
@@ -227,7 +229,11 @@ async fn ask(
             audit_groups(invocation, &mut connected, console).await
         }
         Verb::Access(verb) => access::run(verb, invocation, target, connector, console).await,
-        Verb::Help | Verb::Version | Verb::AwaitStartup | Verb::SetAlarm(_) => Ok(()),
+        Verb::Help
+        | Verb::Version
+        | Verb::AwaitStartup
+        | Verb::GenerateCertificates
+        | Verb::SetAlarm(_) => Ok(()),
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) formatter: Option<Formatter>,
     pub(crate) secret_file: Option<PathBuf>,
+    /// Settings of TLS that were given, by name.
+    pub(crate) tls: Vec<(&'static str, String)>,
     pub(crate) quiet: bool,
     pub(crate) silent: bool,
     pub(crate) help: bool,
@@ -83,6 +85,8 @@ enum Option_ {
     Timeout,
     Formatter,
     SecretFile,
+    /// A setting of TLS.
+    Tls(&'static str),
     Quiet,
     Silent,
     Help,
@@ -103,6 +107,10 @@ fn option(name: &str) -> Option<Option_> {
         "-t" | "--timeout" => Option_::Timeout,
         "--formatter" => Option_::Formatter,
         "--cluster-secret-file" => Option_::SecretFile,
+        "--rpc-tls" => Option_::Tls("rpc_tls"),
+        "--rpc-tls-certificate-file" => Option_::Tls("rpc_tls_certificate_file"),
+        "--rpc-tls-key-file" => Option_::Tls("rpc_tls_key_file"),
+        "--rpc-tls-ca-file" => Option_::Tls("rpc_tls_ca_file"),
         "-q" | "--quiet" => Option_::Quiet,
         "-s" | "--silent" => Option_::Silent,
         "-?" | "--help" => Option_::Help,
@@ -122,6 +130,7 @@ fn option(name: &str) -> Option<Option_> {
         "--tags" => Option_::Valued("tags"),
         "--default-queue-type" => Option_::Valued("default-queue-type"),
         "--user" => Option_::Valued("user"),
+        "--host" => Option_::Valued("host"),
         "--limit" => Option_::Valued("limit"),
         _ => return None,
     })
@@ -155,6 +164,7 @@ impl Reading {
             | Option_::ApplyTo
             | Option_::Format
             | Option_::SecretFile
+            | Option_::Tls(_)
             | Option_::Valued(_) => {
                 let Some(value) = given.or_else(|| rest.next()) else {
                     return self.invalid.push((name.to_owned(), String::new()));
@@ -173,6 +183,7 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
         Option_::Node => options.node = Some(value.to_owned()),
         Option_::Vhost => options.vhost = Some(value.to_owned()),
         Option_::SecretFile => options.secret_file = Some(value.into()),
+        Option_::Tls(setting) => options.tls.push((setting, value.to_owned())),
         Option_::Valued(name) => options.values.push((name, value.to_owned())),
         Option_::Timeout => {
             options.timeout =

@@ -162,6 +162,12 @@ pub(crate) const BINDINGS: &[Column<wire::Binding>] = &[
     column("arguments", |it, _| table(&it.arguments)),
 ];
 
+/// A text about the TLS of a connection; empty without one.
+fn of_tls(connection: &wire::Connection, text: fn(&wire::Tls) -> &str) -> Value {
+    let text = connection.tls.as_ref().map(text).filter(|text| !text.is_empty());
+    text.map_or(Value::Empty, Value::text)
+}
+
 /// Columns of `list_connections`.
 pub(crate) const CONNECTIONS: &[Column<wire::Connection>] = &[
     column("auth_mechanism", |it, _| Ok(Value::word(&it.mechanism))),
@@ -175,9 +181,9 @@ pub(crate) const CONNECTIONS: &[Column<wire::Connection>] = &[
         Ok(Value::text(connection_name(&it.peer_host, it.peer_port, &it.host, it.port)))
     }),
     column("node", |it, names| Ok(Value::word(names.node(it.id.unwrap_or_default().node)))),
-    unused("peer_cert_issuer"),
-    unused("peer_cert_subject"),
-    unused("peer_cert_validity"),
+    column("peer_cert_issuer", |it, _| Ok(of_tls(it, |tls| &tls.peer_issuer))),
+    column("peer_cert_subject", |it, _| Ok(of_tls(it, |tls| &tls.peer_subject))),
+    column("peer_cert_validity", |it, _| Ok(of_tls(it, |tls| &tls.peer_validity))),
     column("peer_host", |it, _| Ok(Value::text(&it.peer_host))),
     column("peer_port", |it, _| Ok(number(it.peer_port))),
     column("pid", |it, names| Ok(Value::word(names.connection(it.id)))),
@@ -188,11 +194,12 @@ pub(crate) const CONNECTIONS: &[Column<wire::Connection>] = &[
     column("send_cnt", |it, _| Ok(number(it.writes))),
     column("send_oct", |it, _| Ok(number(it.sent_bytes))),
     column("send_pend", |it, _| Ok(number(it.pending_bytes))),
-    column("ssl", |_, _| Ok(Value::Bool(false))),
-    unused("ssl_cipher"),
-    unused("ssl_hash"),
-    unused("ssl_key_exchange"),
-    unused("ssl_protocol"),
+    column("ssl", |it, _| Ok(Value::Bool(it.tls.is_some()))),
+    column("ssl_cipher", |it, _| Ok(of_tls(it, |tls| &tls.cipher))),
+    // All suites that the node offers authenticate by their cipher.
+    column("ssl_hash", |it, _| Ok(of_tls(it, |_| "aead"))),
+    column("ssl_key_exchange", |it, _| Ok(of_tls(it, |tls| &tls.key_exchange))),
+    column("ssl_protocol", |it, _| Ok(of_tls(it, |tls| &tls.protocol))),
     column("state", |it, _| Ok(Value::word(&it.state))),
     column("timeout", |it, _| Ok(number(it.heartbeat_s))),
     column("user", |it, _| Ok(Value::text(&it.user))),

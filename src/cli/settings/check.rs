@@ -1,6 +1,8 @@
 //! Checks of settings against each other and against fixed bounds.
 
 use super::{SettingError, Settings};
+use crate::cli::tls;
+use quorate_tls::ClientCertificates;
 
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
@@ -22,6 +24,7 @@ const MEMBERS_MOST: usize = 5;
 pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     cluster(settings)?;
     timing(settings)?;
+    tls(settings)?;
     let refuse = |name, why: &str| Err(SettingError::Contradiction { name, why: why.to_owned() });
     if settings.max_message_size.0 == 0 || settings.max_message_size.0 > MESSAGE_BYTES_MOST {
         return refuse("max_message_size", "must be from 1 byte to 128MiB");
@@ -64,6 +67,30 @@ fn cluster(settings: &Settings) -> Result<(), SettingError> {
             "names {} nodes; at most {MEMBERS_MOST} are allowed",
             members.len()
         ));
+    }
+    Ok(())
+}
+
+fn tls(settings: &Settings) -> Result<(), SettingError> {
+    let refuse = |name, why: String| Err(SettingError::Contradiction { name, why });
+    let listens = [
+        ("amqp_tls_listen", settings.amqp_tls_listen.is_some()),
+        ("http_tls_listen", settings.http_tls_listen.is_some()),
+    ];
+    for (listen, _) in listens.into_iter().filter(|(_, is_set)| *is_set) {
+        if let Err(missing) = tls::client_files(settings) {
+            return refuse(missing, format!("must be set, since {listen} is set"));
+        }
+    }
+    let asks = settings.tls_client_certificates != ClientCertificates::None;
+    if asks && settings.tls_ca_file.is_none() {
+        let why = "must be set, since tls_client_certificates is not none";
+        return refuse("tls_ca_file", why.to_owned());
+    }
+    if settings.rpc_tls
+        && let Err(missing) = tls::rpc_files(|name| settings.tls_file(name))
+    {
+        return refuse(missing, "must be set, since rpc_tls is true".to_owned());
     }
     Ok(())
 }

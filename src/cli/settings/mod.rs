@@ -118,6 +118,21 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The file that a setting of TLS names.
+    pub(crate) fn tls_file(&self, setting: &str) -> Option<PathBuf> {
+        match setting {
+            "tls_certificate_file" => self.tls_certificate_file.clone(),
+            "tls_key_file" => self.tls_key_file.clone(),
+            "tls_ca_file" => self.tls_ca_file.clone(),
+            "rpc_tls_certificate_file" => self.rpc_tls_certificate_file.clone(),
+            "rpc_tls_key_file" => self.rpc_tls_key_file.clone(),
+            "rpc_tls_ca_file" => self.rpc_tls_ca_file.clone(),
+            _ => None,
+        }
+    }
+}
+
 /// Other nodes cannot connect to an address such as 0.0.0.0; the host's name is used instead.
 fn reachable(listen: &HostPort) -> HostPort {
     if listen.host != "0.0.0.0" && listen.host != "::" {

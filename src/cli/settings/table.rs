@@ -4,6 +4,7 @@ use super::value::{
     ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue, UserNames,
 };
 use super::{Layers, SettingError};
+use quorate_tls::{ClientCertificates, LoginFrom};
 use quorate_types::{NodeId, QueueType, ShortString};
 use std::path::PathBuf;
 
@@ -56,6 +57,36 @@ settings! {
     rpc_listen: HostPort = "0.0.0.0:7672";
     /// Address on which the node serves health checks and metrics over HTTP.
     http_listen: HostPort = "0.0.0.0:15672";
+    /// Address on which the node accepts AMQP clients over TLS, conventionally port 5671. Empty:
+    /// none.
+    amqp_tls_listen: Option<HostPort> = "";
+    /// Address on which the node serves health checks and metrics over HTTPS. Empty: none.
+    http_tls_listen: Option<HostPort> = "";
+    /// PEM file with the certificate that the node shows to clients, and the certificates between
+    /// it and its authority. Files of TLS are loaded again within seconds when they change.
+    tls_certificate_file: Option<PathBuf> = "";
+    /// PEM file with the private key of `tls_certificate_file`.
+    tls_key_file: Option<PathBuf> = "";
+    /// PEM file with the certificates of the authorities that sign the certificates of clients.
+    tls_ca_file: Option<PathBuf> = "";
+    /// Certificates of AMQP clients. `request`: a client may show one, which `tls_ca_file` must
+    /// have signed. `require`: a client without one is refused.
+    tls_client_certificates: ClientCertificates = "none";
+    /// Part of a client's certificate that is its user with the mechanism EXTERNAL: the common
+    /// name, the first DNS name, or the whole subject in the form of RFC 4514.
+    tls_login_from: LoginFrom = "common_name";
+    /// Whether nodes and `quorate ctl` connect over TLS, each with a certificate that
+    /// `rpc_tls_ca_file` has signed. The certificate of a node must name its host in `cluster`. The
+    /// value must be the same on every node.
+    rpc_tls: bool = "false";
+    /// PEM file with the certificate that the node shows to other nodes and `quorate ctl`. Empty:
+    /// `tls_certificate_file`.
+    rpc_tls_certificate_file: Option<PathBuf> = "";
+    /// PEM file with the private key of `rpc_tls_certificate_file`. Empty: `tls_key_file`.
+    rpc_tls_key_file: Option<PathBuf> = "";
+    /// PEM file with the certificates of the authorities that sign the certificates of nodes and of
+    /// `quorate ctl`. Empty: `tls_ca_file`.
+    rpc_tls_ca_file: Option<PathBuf> = "";
     /// Ids and rpc addresses of all nodes of the cluster. The value must be the same on every node.
     /// Empty: a cluster of this node alone.
     cluster: Members = "";

@@ -158,6 +158,28 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
 }
 
 #[test]
+fn tls_that_cannot_work_is_refused() {
+    let (certificate, key) = (("tls_certificate_file", "c"), ("tls_key_file", "k"));
+    let lines = [
+        refusal(&[("amqp_tls_listen", "0.0.0.0:5671")], &[], None),
+        refusal(&[("http_tls_listen", "0.0.0.0:15671"), certificate], &[], None),
+        refusal(&[certificate, key, ("tls_client_certificates", "require")], &[], None),
+        refusal(&[certificate, key, ("rpc_tls", "true")], &[], None),
+        refusal(&[("tls_login_from", "nickname")], &[], None),
+    ];
+    expect![[r#"
+        setting tls_certificate_file: must be set, since amqp_tls_listen is set
+        setting tls_key_file: must be set, since http_tls_listen is set
+        setting tls_ca_file: must be set, since tls_client_certificates is not none
+        setting rpc_tls_ca_file: must be set, since rpc_tls is true
+        setting tls_login_from (from --tls-login-from): 'nickname' is not one of common_name, subject_alternative_name, distinguished_name
+    "#]]
+    .assert_eq(&format!("{}\n", lines.join("\n")));
+    let settings = settings_of(&[certificate, key, ("tls_ca_file", "a"), ("rpc_tls", "true")]);
+    assert!(settings.unwrap().rpc_tls, "the files of clients do for nodes too");
+}
+
+#[test]
 fn a_variable_that_is_no_setting_is_worth_a_warning() {
     let loaded = load(
         Layer::new(),

@@ -1,6 +1,7 @@
 //! Parses the text of a setting into a value: the same for flags, environment and file.
 
 use quorate_broker::Amount;
+use quorate_tls::{ClientCertificates, LoginFrom};
 use quorate_types::{NodeId, QueueType, ShortString};
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -276,6 +277,32 @@ impl SettingValue for LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
+            other => Err(unknown_word(other, Self::SHAPE)),
+        }
+    }
+}
+
+impl SettingValue for ClientCertificates {
+    const SHAPE: &'static str = "none|request|require";
+
+    fn take(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "request" => Ok(Self::Request),
+            "require" => Ok(Self::Require),
+            other => Err(unknown_word(other, Self::SHAPE)),
+        }
+    }
+}
+
+impl SettingValue for LoginFrom {
+    const SHAPE: &'static str = "common_name|subject_alternative_name|distinguished_name";
+
+    fn take(text: &str) -> Result<Self, String> {
+        match text {
+            "common_name" => Ok(Self::CommonName),
+            "subject_alternative_name" => Ok(Self::SubjectAlternativeName),
+            "distinguished_name" => Ok(Self::DistinguishedName),
             other => Err(unknown_word(other, Self::SHAPE)),
         }
     }

@@ -90,6 +90,7 @@ impl Node {
             incarnation: Incarnation(spec.incarnation),
             peers: peers.iter().map(|(node, at)| (NodeId(*node), at.to_string())).collect(),
             secret: ClusterSecret::new(spec.secret).unwrap(),
+            tls: None,
             cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
             lane_bytes: 64 << 20,
         };

@@ -51,6 +51,7 @@ fn links(
         incarnation: Incarnation(1),
         peers: [(NodeId(peer.0), peer.1.to_string())].into(),
         secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
+        tls: None,
         cluster: ClusterCell::new(Some(ClusterId(1))),
         lane_bytes: 4,
     };

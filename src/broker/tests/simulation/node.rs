@@ -65,6 +65,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
         incarnation: identity.incarnation,
         peers: others(me).map(|node| (node, node.to_string())).collect(),
         secret: ClusterSecret::new(b"the secret of the simulation")?,
+        tls: None,
         cluster: cluster.clone(),
         lane_bytes: 16 << 20,
     };

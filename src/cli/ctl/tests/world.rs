@@ -12,6 +12,7 @@ use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source,
 };
 use quorate_rpc::{Connector, Door};
+use quorate_tls::Stream;
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -67,19 +68,21 @@ pub(super) fn start(nodes: u16) -> Cluster {
             catalog: Arc::clone(&catalog),
         };
         worlds.push(world.clone());
-        let peers = Peers::new(NodeId(id), Connector::new(secret.clone()));
+        let peers = Peers::new(NodeId(id), Connector::new(secret.clone(), None));
         let access = AccessService::new(world.clone(), peers.clone());
         let access = AccessServer::new(access);
         let service = AdminService::new(world, Arc::new(facts(id)), peers);
         let service = AdminServer::new(service);
-        let door = Door::new(secret.clone(), || true);
+        let door = Door::new(secret.clone(), None, || true);
         let (serving, served) = mpsc::channel();
         runtime.spawn(async move {
             serving.send(()).unwrap();
             let (let_in, streams) = tokio::sync::mpsc::channel(1);
             tokio::spawn(door.accept_all(listener, let_in));
-            let incoming =
-                ReceiverStream::new(streams).map(|(stream, _)| std::io::Result::Ok(stream));
+            let incoming = ReceiverStream::new(streams).map(|(stream, _)| match stream {
+                Stream::Plain(stream) => Ok(stream),
+                Stream::Tls(_) => Err(std::io::Error::other("TLS in a world without it")),
+            });
             tonic::transport::Server::builder()
                 .add_service(service)
                 .add_service(access)
@@ -213,6 +216,7 @@ impl Source for World {
             connected_at_ms: 1_795_234_146_462,
             client_properties: FieldTable(vec![(short("product"), FieldValue::text("lapin"))]),
             mechanism: "PLAIN",
+            tls: None,
             socket: SocketReport {
                 received_bytes: 10,
                 sent_bytes: 20,

@@ -188,6 +188,7 @@ impl Cluster {
             incarnation,
             peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
+            tls: None,
             cluster: ClusterCell::default(),
             lane_bytes: 64 << 20,
         };

@@ -97,6 +97,7 @@ impl Clients {
             channel_max: 10,
             frame_max: 1 << 17,
             heartbeat_s: 60,
+            tls: None,
         };
         loop {
             sleep(Duration::from_millis(50)).await;
