@@ -9,6 +9,7 @@ use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::tls::{Certificates, TlsClient, generate};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
+use tempfile::TempDir;
 
 /// Files of TLS, and the flags that name them.
 fn flags(prefix: &str, certificates: &Certificates) -> Vec<(String, String)> {
@@ -18,13 +19,13 @@ fn flags(prefix: &str, certificates: &Certificates) -> Vec<(String, String)> {
 }
 
 /// A cluster that is not started, whose nodes and commands use TLS with certificates in `tls`.
-async fn prepare(nodes: u64, options: Options) -> (Cluster, Certificates) {
-    let folder = tempfile::tempdir().expect("a folder").keep();
+async fn prepare(nodes: u64, options: Options) -> (Cluster, Certificates, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
     let binary = quorate_cluster_tests::harness::binary();
-    let certificates = generate(&binary, folder.join("tls"), &[]);
+    let certificates = generate(&binary, folder.path().join("tls"), &[]);
     let named = flags("tls", &certificates).into_iter();
     let options = named.fold(options, |options, (flag, value)| options.with(&flag, &value));
-    (Cluster::prepare(nodes, options).await, certificates)
+    (Cluster::prepare(nodes, options).await, certificates, folder)
 }
 
 fn as_args(flags: &[(String, String)]) -> Vec<&str> {
@@ -50,7 +51,8 @@ async fn try_connect(address: &str, mechanism: &str) -> Result<Connection, Strin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_nodes_and_commands_over_tls() {
-    let (cluster, certificates) = prepare(3, Options::default().with("--rpc-tls", "true")).await;
+    let (cluster, certificates, _folder) =
+        prepare(3, Options::default().with("--rpc-tls", "true")).await;
     let (amqps, https) = (Port::reserve().address(), Port::reserve().address());
     let first = [("--amqp-tls-listen", amqps.as_str()), ("--http-tls-listen", https.as_str())];
     cluster.node(1).spawn_with(&first);
@@ -100,7 +102,7 @@ async fn clients_nodes_and_commands_over_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn conn_06_external_logs_in_the_user_of_a_certificate() {
     let options = Options::default().with("--tls-client-certificates", "request");
-    let (cluster, certificates) = prepare(1, options).await;
+    let (cluster, certificates, _folder) = prepare(1, options).await;
     let amqps = Port::reserve().address();
     cluster.node(1).spawn_with(&[("--amqp-tls-listen", &amqps)]);
     cluster.ready().await;
@@ -157,7 +159,7 @@ fn copy_all(from: &Certificates, to: &Certificates) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_certificates_are_shown_without_a_restart() {
-    let (cluster, certificates) = prepare(1, Options::default()).await;
+    let (cluster, certificates, _folder) = prepare(1, Options::default()).await;
     let amqps = Port::reserve().address();
     cluster.node(1).spawn_with(&[("--amqp-tls-listen", &amqps)]);
     cluster.ready().await;
@@ -198,7 +200,8 @@ async fn says(cluster: &Cluster, node: u64, line: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_the_right_certificate_is_refused() {
-    let (cluster, certificates) = prepare(3, Options::default().with("--rpc-tls", "true")).await;
+    let (cluster, certificates, _folder) =
+        prepare(3, Options::default().with("--rpc-tls", "true")).await;
     let foreign = generate(cluster.binary(), cluster.folder().join("foreign"), &[]);
     let named = generate(cluster.binary(), cluster.folder().join("named"), &["elsewhere"]);
     let authorities = [&certificates, &named]
