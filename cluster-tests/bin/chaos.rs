@@ -198,7 +198,7 @@ async fn main() -> ExitCode {
     for violation in outcome.violations.iter().take(10) {
         println!("seed {seed}: {violation:?}");
     }
-    let (stood_still, of) = (stalls::total(&outcome.stalls), outcome.lasted());
+    let (stood_still, of) = (stalls::total(&outcome.stalls), outcome.schedule.duration());
     println!("seed {seed}: the machine stood still for {stood_still:.1?} of {of:.1?}");
     let mut beyond = if arguments.bounds { gaps::beyond_bounds(&outcome.gaps) } else { Vec::new() };
     if arguments.bounds && stood_still * STALLED_PART > of {

@@ -76,12 +76,6 @@ impl Outcome {
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.missed.is_empty()
     }
-
-    /// How long the load lasted.
-    #[must_use]
-    pub fn lasted(&self) -> Duration {
-        Duration::from_millis(self.schedule.duration_ms)
-    }
 }
 
 /// Carries out a schedule on a cluster of three nodes and judges.
@@ -102,7 +96,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
     let probe = Probe::start(Arc::clone(&history)).expect("a file for the probe of the disk");
     tokio::join!(
         carry_out_all(|event| injector.carry_out(event), &schedule, &mut injected),
-        administrator.work(Duration::from_millis(schedule.duration_ms)),
+        administrator.work(schedule.duration()),
         sample(&history, begun, &schedule, Some(&cluster), &mut samples),
     );
     let stalls = probe.finish();
@@ -262,7 +256,7 @@ async fn sample(
             at.as_secs_f64(),
             history.awaited()
         );
-        if at >= Duration::from_millis(schedule.duration_ms) {
+        if at >= schedule.duration() {
             return;
         }
     }

@@ -84,6 +84,12 @@ impl Schedule {
         Self { seed, duration_ms, events }
     }
 
+    /// How long the load lasts.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        Duration::from_millis(self.duration_ms)
+    }
+
     /// Reads a saved schedule.
     ///
     /// # Errors

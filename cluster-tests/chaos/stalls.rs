@@ -1,5 +1,5 @@
 //! Times in which the machine itself stood still: a virtual machine whose disk does not sync for 400 ms stops
-//! the confirms of every broker on it. Bounds of pauses leave these times out; nothing else does.
+//! the confirms of every broker on it. The short bounds of pauses leave these times out; nothing else does.
 
 use crate::history::History;
 use std::fs::File;

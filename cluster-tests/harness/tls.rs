@@ -67,7 +67,7 @@ impl TlsClient {
         TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await
     }
 
-    /// The certificate that a port shows, or why there is none.
+    /// The certificate that a port presents in its handshake, in DER form.
     ///
     /// # Errors
     /// As [`TlsClient::connect`].

@@ -3,7 +3,7 @@
 //! A step changes the replicas of one group. It is a pure function of what the catalog holds, so
 //! that every leader of the catalog computes the same one. Repairs come first: replicas on nodes
 //! that leave, and groups with too few or too many. Then groups are spread over zones, and last
-//! over nodes. Each step makes the placement better by [`Flaws`], so steps come to an end.
+//! over nodes. Each step reduces the [`Flaws`] of the placement, so there is a last step.
 
 use quorate_types::{GroupId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@ use crate::{
     files::{Files, TlsError},
     reloading::Reloading,
 };
-use std::{fmt, io, sync::Arc};
+use std::{io, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsAcceptor, TlsConnector, TlsStream,
@@ -28,14 +28,8 @@ pub enum ClientCertificates {
 }
 
 /// The listening end. Clones share the configuration.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Acceptor(Arc<Reloading<ServerConfig>>);
-
-impl fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Acceptor")
-    }
-}
 
 impl Acceptor {
     /// Loads the files.
@@ -70,14 +64,8 @@ impl Acceptor {
 }
 
 /// The dialing end. Clones share the configuration.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Dialer(Arc<Reloading<ClientConfig>>);
-
-impl fmt::Debug for Dialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Dialer")
-    }
-}
 
 impl Dialer {
     /// Loads the files. The dialer shows its certificate when it is asked for one.
@@ -130,7 +118,7 @@ impl Mutual {
 /// Why a handshake failed, other than by the connection.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The peer's first bytes are none of TLS.
+    /// The first bytes of the peer are not a TLS record.
     #[error("the peer does not use TLS")]
     Plain,
     /// One end refuses the other's certificate, or they have no protocol in common.

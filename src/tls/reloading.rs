@@ -3,7 +3,7 @@
 
 use crate::files::{Files, Mark, TlsError};
 use parking_lot::{Mutex, RwLock};
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::{task::spawn_blocking, time::sleep};
 
 /// Pause between looks at the files.
@@ -18,6 +18,12 @@ pub(crate) struct Reloading<C> {
     build: Build<C>,
     present: RwLock<Arc<C>>,
     seen: Mutex<Seen>,
+}
+
+impl<C> fmt::Debug for Reloading<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloading").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 /// The last look at the files.

@@ -12,9 +12,9 @@ use tokio_rustls::{TlsStream, rustls::CommonState};
 /// A connection with or without TLS.
 #[derive(Debug)]
 pub enum Stream<S> {
-    /// Without.
+    /// A connection without TLS.
     Plain(S),
-    /// With. Boxed, since its buffers are large.
+    /// A connection with TLS. Boxed, since its buffers are large.
     Tls(Box<TlsStream<S>>),
 }
 

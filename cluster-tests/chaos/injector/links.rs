@@ -62,8 +62,8 @@ impl Injector<'_> {
         }
     }
 
-    /// Resets all connections between nodes; again, while there is none: another fault may have ended the
-    /// nodes.
+    /// Resets all connections between nodes. Repeats this until at least one connection was reset, because
+    /// another fault may have ended the nodes.
     async fn reset(&self, lasts: Duration) -> (BTreeSet<u64>, Effect) {
         let (nodes, pairs) = self.pairs(Cut::All).await;
         let (before, begun) = (self.cluster.links().hindered(), Instant::now());
@@ -85,32 +85,29 @@ impl Injector<'_> {
         bytes_per_s: u64,
         lasts: Duration,
     ) -> (BTreeSet<u64>, Effect) {
-        let (nodes, pairs) = self.pairs(Cut::Isolated(victim)).await;
+        let id = self.one(victim).await;
+        let node = self.cluster.node(id);
+        let (nodes, pairs) = self.pairs(Cut::Isolated(Victim::Node(id))).await;
         self.may_end(&nodes);
-        let away = nodes.iter().map(|id| self.cluster.node(*id));
-        away.clone().filter(|node| node.runs()).for_each(Node::kill9);
+        if node.runs() {
+            node.kill9();
+        }
         sleep(lasts.max(PURGED_AFTER)).await;
         if self.begin(&pairs, Hindrance::Slow { bytes_per_s }).is_err() {
             self.start(&nodes).await;
             return (nodes, Effect::Skipped("the links are proxies".to_owned()));
         }
         let slow_since = Instant::now();
-        for node in away.clone() {
-            node.reap();
-            node.spawn();
-        }
+        node.reap();
+        node.spawn();
         let mut installed = 0.0;
         while installed == 0.0 && slow_since.elapsed() < SNAPSHOT_MAX {
             sleep(SNAPSHOT_LOOK).await;
-            for node in away.clone() {
-                installed += snapshots_installed(node).await;
-            }
+            installed = snapshots_installed(node).await;
         }
         let slow = slow_since.elapsed();
         self.cluster.links().heal();
-        for node in away {
-            node.ready().await;
-        }
+        node.ready().await;
         self.start(&nodes).await;
         let said = format!("{installed} snapshots installed over slow links in {slow:.1?}");
         (nodes, if installed > 0.0 { Effect::Seen(said) } else { Effect::Missed(said) })

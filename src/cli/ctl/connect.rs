@@ -79,8 +79,8 @@ fn unusable(why: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Unavailable, format!("Error: {why}\n"))
 }
 
-/// The dialing end of TLS, if `rpc_tls` is true. A setting is an option, else a variable, as for a
-/// node.
+/// The dialing end of TLS, if `rpc_tls` is true. Each setting is taken from the command line, or
+/// else from its environment variable.
 fn dialer(options: &Options) -> Result<Option<Dialer>, Failure> {
     let find = |setting: &str| {
         let given = options.tls.iter().rev().find(|(name, _)| *name == setting);
