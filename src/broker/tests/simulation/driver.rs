@@ -12,6 +12,7 @@ use quorate_types::{GroupId, NodeId, Term};
 use std::{
     collections::BTreeMap,
     mem,
+    ops::RangeInclusive,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -26,6 +27,10 @@ const START_TICKS: u32 = 3;
 
 /// In seeds with disks that hang, one of so many failures comes with one.
 const HANGS_ONE_OF: u64 = 8;
+
+/// How long a node is alone while nothing else fails: long enough that its messages go to other
+/// nodes meanwhile.
+const ALONE_MS: RangeInclusive<u64> = 3_500..=6_000;
 
 /// When failures end.
 const FAULTS: Duration = Duration::from_secs(18);
@@ -44,6 +49,8 @@ struct Driver {
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
     /// Number of ticks since which the disk of a node that should run is not open.
     dark_ticks: BTreeMap<NodeId, u32>,
+    /// Nothing fails before this time.
+    quiet_until: Duration,
     /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
 }
@@ -106,6 +113,7 @@ impl Driver {
             invariants: Invariants::default(),
             votes: BTreeMap::new(),
             dark_ticks: BTreeMap::new(),
+            quiet_until: FORMATION,
             repairs: Vec::new(),
         }
     }
@@ -191,6 +199,9 @@ impl Driver {
 impl Driver {
     /// Causes a failure, if there are not too many already.
     fn harm(&mut self) {
+        if self.sim.elapsed() < self.quiet_until {
+            return;
+        }
         if self.world.disks_hang && self.hangs.below(HANGS_ONE_OF) == 0 {
             self.hang();
         }
@@ -224,6 +235,7 @@ impl Driver {
                 let operation = self.chance.one_of(&[Operation::Read, Operation::Write]);
                 self.fail(node, operation, until);
             }
+            6 if self.world.focus == Focus::Network => self.isolate(node),
             6 | 7 => {
                 let alone = self.world.focus == Focus::Network || self.chance.below(2) == 0;
                 let last = others.into_iter().find(|last| *last != other).unwrap();
@@ -293,6 +305,18 @@ impl Driver {
         self.world.cut.lock().insert((one, other));
         self.sim.partition(host(one), host(other));
         self.repairs.push((until, Repair::Join(one, other)));
+    }
+
+    /// Messages between a node and all others are lost, and nothing else fails meanwhile.
+    fn isolate(&mut self, node: NodeId) {
+        if self.world.is_broken() {
+            return;
+        }
+        let alone = self.chance.between(*ALONE_MS.start(), *ALONE_MS.end());
+        self.quiet_until = self.sim.elapsed() + Duration::from_millis(alone);
+        let others = NODES.into_iter().filter(|other| *other != node);
+        others.for_each(|other| self.cut(node, other, self.quiet_until));
+        *self.world.alone.lock() = Some((node, self.quiet_until));
     }
 
     /// Messages from one node to another are lost.

@@ -14,6 +14,8 @@ struct Message {
     confirmed: bool,
     published_at: Duration,
     deliveries: u32,
+    /// The queues that it was delivered from.
+    shown_from: BTreeSet<String>,
     /// It was settled, and a later request of its client was answered.
     settled: bool,
     /// It was published to a queue where it expires, but not before this time.
@@ -50,6 +52,17 @@ impl History {
         }
         if lives_until.is_some_and(|until| now + CLOCK_GRAIN < until) {
             self.violation(format!("{body} has expired at {now:?}, before {lives_until:?}"));
+        }
+    }
+
+    /// A message comes from a queue. One that is not marked as redelivered is the queue's first
+    /// delivery of it (CON-19). If another consumer was shown it before, then its holder was thought
+    /// lost, and its node shows it too late (DLV 5).
+    pub fn came_from(&mut self, queue: &str, body: &str, redelivered: bool) {
+        let Some(message) = self.known(body) else { return };
+        let is_first = message.shown_from.insert(queue.to_owned());
+        if !redelivered && !is_first {
+            self.violation(format!("{body} came from {queue} as new, and had come before"));
         }
     }
 
@@ -139,6 +152,18 @@ mod tests {
         history.delivered("d", NOW);
         let wanted = ["b came again after it was settled", "d was delivered but never published"];
         assert_eq!(history.violations(), wanted);
+    }
+
+    #[test]
+    fn a_message_that_is_new_twice_is_noticed() {
+        let mut history = History::default();
+        history.published("a", NOW, None);
+        history.came_from("here", "a", false);
+        history.came_from("here", "a", true);
+        history.came_from("there", "a", false);
+        assert!(history.violations().is_empty());
+        history.came_from("here", "a", false);
+        assert_eq!(history.violations(), ["a came from here as new, and had come before"]);
     }
 
     #[test]

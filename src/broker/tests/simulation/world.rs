@@ -21,6 +21,9 @@ use turmoil::net::TcpStream;
 
 pub const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
+/// How long before its node is no longer alone a consumer reads again.
+const READ_BEFORE_END: Duration = Duration::from_millis(300);
+
 pub const PORT: u16 = 5000;
 
 /// The state of a node's machine and of its process.
@@ -54,6 +57,8 @@ pub struct World {
     pub disks_hang: bool,
     /// Nodes whose disks hang.
     pub hanging: Mutex<BTreeSet<NodeId>>,
+    /// A node that is alone, and when that ends.
+    pub alone: Mutex<Option<(NodeId, Duration)>>,
     /// Since when nothing is broken, and no client has lost its connection.
     calm_since: Mutex<Duration>,
     /// Nodes whose disks have been told to fail: such a node may end by itself.
@@ -87,6 +92,7 @@ impl World {
             running: Mutex::default(),
             disks_hang: !seed.is_multiple_of(2),
             hanging: Mutex::default(),
+            alone: Mutex::default(),
             calm_since: Mutex::default(),
             failing: Mutex::default(),
             ended: Mutex::default(),
@@ -120,6 +126,18 @@ impl World {
     /// Since when nothing is broken.
     pub fn calm_since(&self) -> Duration {
         *self.calm_since.lock()
+    }
+
+    /// Whether a node is alone.
+    pub fn is_one_alone(&self) -> bool {
+        self.alone.lock().is_some_and(|(_, until)| self.elapsed() < until)
+    }
+
+    /// How long a consumer of the node reads nothing: almost as long as the node is alone.
+    pub fn unread_for(&self, node: NodeId) -> Duration {
+        let alone = self.alone.lock().filter(|(alone, _)| *alone == node);
+        let rest = alone.map(|(_, until)| until.saturating_sub(self.elapsed()));
+        rest.unwrap_or_default().saturating_sub(READ_BEFORE_END)
     }
 
     /// Whether anything is broken.

@@ -26,9 +26,12 @@ impl Clients {
         loop {
             hear(&connection, Duration::from_millis(100)).await?;
             // A client that reads nothing for a while: its node holds deliveries meanwhile.
-            if !self.world.is_draining() && chance::in_range(1..=40) == 1 {
+            let may_pause = !self.world.is_draining() && !self.world.is_one_alone();
+            if may_pause && chance::in_range(1..=40) == 1 {
                 sleep(Duration::from_millis(chance::in_range(500..=4_000))).await;
             }
+            // One whose node is alone reads when its messages have gone to others (DLV 5).
+            sleep(self.world.unread_for(self.node)).await;
             let mut deliveries = Vec::new();
             connection.take_deliveries(1 << 20, &mut deliveries);
             for delivered in deliveries {
@@ -63,6 +66,11 @@ impl Clients {
         let body = String::from_utf8_lossy(&delivered.message.body).into_owned();
         self.note(&format!("gets {body} from {}, number {}", delivered.tag, delivered.number));
         self.world.history.lock().delivered(&body, self.world.elapsed());
+        // Dead letters of several queues may have the same body.
+        if delivered.tag.as_str() != DEAD {
+            let mut history = self.world.history.lock();
+            history.came_from(delivered.tag.as_str(), &body, delivered.redelivered);
+        }
         sleep(Duration::from_millis(chance::in_range(0..=3))).await;
         let returns = !self.world.is_draining() && chance::in_range(1..=10) == 1;
         let settlement =

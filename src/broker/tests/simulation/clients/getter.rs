@@ -2,7 +2,7 @@
 
 use super::{
     CHANNEL, Clients, Ended, hear,
-    queues::{GOT, declare},
+    queues::{DEAD, GOT, declare},
 };
 use crate::world::Focus;
 use quorate_broker::Connection;
@@ -47,6 +47,9 @@ impl Clients {
             let body = String::from_utf8_lossy(&got.message.body).into_owned();
             self.note(&format!("is given {body}"));
             self.world.history.lock().delivered(&body, self.world.elapsed());
+            if queue != DEAD {
+                self.world.history.lock().came_from(queue, &body, got.redelivered);
+            }
             settling.entry(queue).or_default().push(body);
         }
         // Not if the node has begun another session meanwhile.

@@ -40,6 +40,7 @@ impl From<Exception> for Ended {
 struct Clients {
     world: Arc<World>,
     broker: Broker,
+    node: NodeId,
     name: String,
     /// Number of messages published, and of queues declared, so far.
     published: AtomicU64,
@@ -52,6 +53,7 @@ pub fn start(world: &Arc<World>, broker: &Broker, me: NodeId, boot: BootNumber) 
     let clients = Arc::new(Clients {
         world: Arc::clone(world),
         broker: broker.clone(),
+        node: me,
         name,
         published: AtomicU64::new(0),
         declared: AtomicU64::new(0),
