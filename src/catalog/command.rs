@@ -8,7 +8,8 @@ use crate::{
     policy::{PolicyName, PolicyRecord},
 };
 use quorate_types::{
-    BootNumber, Exception, Incarnation, NodeId, QueueId, ResourceName, Stamp, StartNumber,
+    BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
+    StartNumber,
 };
 
 /// One entry of the catalog group's log: commands that are applied one after the other.
