@@ -94,7 +94,9 @@ impl CatalogCommand {
     #[must_use]
     pub fn object(&self) -> String {
         match self {
-            Self::Form(_) | Self::NewLife { .. } | Self::RaiseMachine(_) => "the cluster".to_owned(),
+            Self::Form(_) | Self::NewLife { .. } | Self::RaiseMachine(_) => {
+                "the cluster".to_owned()
+            }
             Self::NodeStarted { node, .. } | Self::NodeDown { node, .. } => format!("node {node}"),
             Self::DeclareExchange(ExchangeRecord { name, .. })
             | Self::DeleteExchange { exchange: name, .. } => format!("exchange {name}"),

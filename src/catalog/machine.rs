@@ -15,7 +15,9 @@ use crate::{
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
 };
-use quorate_types::{BootNumber, CatalogIndex, GroupId, MachineVersion, NodeId, QueueId, ShortString};
+use quorate_types::{
+    BootNumber, CatalogIndex, GroupId, MachineVersion, NodeId, QueueId, ShortString,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

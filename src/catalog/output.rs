@@ -2,7 +2,9 @@
 //! the records that every replica writes, and events to which the broker on every node may react.
 
 use crate::{command::CatalogReply, objects::ClusterShape, record::CatalogKey};
-use quorate_types::{MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName};
+use quorate_types::{
+    MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName,
+};
 
 /// The output of one entry. The value is reused for later entries.
 #[derive(Debug, Default)]

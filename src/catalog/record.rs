@@ -12,8 +12,8 @@ use crate::{
     vhost::VhostMetadata,
 };
 use quorate_types::{
-    BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber,
-    VhostName,
+    BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, QueueId, ResourceName,
+    ShortString, StartNumber, VhostName,
 };
 use std::{fmt, sync::Arc};
 

@@ -10,7 +10,7 @@ use crate::{
     type_config::{LogId, Vote, entry_id},
 };
 use parking_lot::Mutex;
-use quorate_types::{LogIndex, NodeId};
+use quorate_types::{LogIndex, ReplicaId};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ const NO_ROOM_PAUSE: Duration = Duration::from_secs(10);
 
 /// The records about the followers of one group.
 #[derive(Debug, Default)]
-pub(crate) struct Followers(Mutex<BTreeMap<NodeId, Follower>>);
+pub(crate) struct Followers(Mutex<BTreeMap<ReplicaId, Follower>>);
 
 #[derive(Debug, Default)]
 struct Follower {
@@ -33,9 +33,9 @@ struct Follower {
 impl Followers {
     /// Records that a follower has acknowledged entries up to this one, to the leader with that
     /// vote.
-    pub(crate) fn acknowledged(&self, node: NodeId, vote: Vote, last: LogId) {
+    pub(crate) fn acknowledged(&self, replica: ReplicaId, vote: Vote, last: LogId) {
         let mut followers = self.0.lock();
-        let follower = followers.entry(node).or_default();
+        let follower = followers.entry(replica).or_default();
         let before = follower.acknowledged.filter(|(before, _)| *before == vote);
         if before.is_none_or(|(_, before)| before.index < last.index) {
             follower.acknowledged = Some((vote, last));
@@ -44,16 +44,16 @@ impl Followers {
 
     /// The entry that a follower has acknowledged and lost, if it reports that it lacks the entry
     /// `lacking`.
-    pub(crate) fn lost(&self, node: NodeId, vote: Vote, lacking: LogId) -> Option<LogId> {
+    pub(crate) fn lost(&self, replica: ReplicaId, vote: Vote, lacking: LogId) -> Option<LogId> {
         let mut followers = self.0.lock();
-        let follower = followers.get_mut(&node)?;
+        let follower = followers.get_mut(&replica)?;
         let (_, last) = follower
             .acknowledged
             .filter(|(to, last)| *to == vote && lacking.index <= last.index)?;
         if !std::mem::replace(&mut follower.logged, true) {
             let entry = entry_id(&last).index;
             tracing::error!(
-                %node, %entry,
+                node = %replica.node, %entry,
                 "a follower lacks a log entry that it has acknowledged: its data directory is an \
                  older copy, or has lost synced data; the follower is asked to exit"
             );
@@ -62,14 +62,14 @@ impl Followers {
     }
 
     /// Records that a follower has no room for a snapshot.
-    pub(crate) fn no_room(&self, node: NodeId) {
+    pub(crate) fn no_room(&self, replica: ReplicaId) {
         let until = Instant::now() + NO_ROOM_PAUSE;
-        self.0.lock().entry(node).or_default().no_room_until = Some(until);
+        self.0.lock().entry(replica).or_default().no_room_until = Some(until);
     }
 
     /// Until when a follower is not offered a snapshot, if that is in the future.
-    pub(crate) fn held_back(&self, node: NodeId) -> Option<Instant> {
-        let until = self.0.lock().get(&node)?.no_room_until;
+    pub(crate) fn held_back(&self, replica: ReplicaId) -> Option<Instant> {
+        let until = self.0.lock().get(&replica)?.no_room_until;
         until.filter(|until| *until > Instant::now())
     }
 }
@@ -107,33 +107,36 @@ pub(crate) fn lacking(acknowledged: &LogId) -> String {
 mod tests {
     use super::*;
     use crate::type_config::{log_id_of, vote};
+    use quorate_types::{NodeId, ReplicaNumber};
 
-    const NODE: NodeId = NodeId(3);
+    const FOLLOWER: ReplicaId = ReplicaId { node: NodeId(3), number: ReplicaNumber(0) };
+    /// A new one on the same node: what the earlier one has acknowledged does not concern it (MEM 5).
+    const NEW: ReplicaId = ReplicaId { number: ReplicaNumber(1), ..FOLLOWER };
 
     #[test]
     fn what_was_acknowledged_in_the_same_term_cannot_be_lacking() {
         let followers = Followers::default();
         let (mine, former) = (vote(5, 1, true), vote(4, 1, true));
-        assert_eq!(followers.lost(NODE, mine, log_id_of(4, 10)), None, "nothing is known yet");
-        followers.acknowledged(NODE, mine, log_id_of(5, 20));
-        followers.acknowledged(NODE, mine, log_id_of(5, 12));
-        assert_eq!(followers.lost(NODE, mine, log_id_of(5, 21)), None, "it was never there");
-        assert_eq!(followers.lost(NODE, mine, log_id_of(5, 20)), Some(log_id_of(5, 20)));
-        assert_eq!(followers.lost(NODE, mine, log_id_of(4, 10)), Some(log_id_of(5, 20)));
-        assert_eq!(followers.lost(NODE, former, log_id_of(4, 10)), None);
-        assert_eq!(followers.lost(NodeId(2), mine, log_id_of(4, 10)), None);
-        followers.acknowledged(NODE, vote(6, 1, true), log_id_of(5, 11));
-        assert_eq!(followers.lost(NODE, vote(6, 1, true), log_id_of(5, 12)), None);
+        assert_eq!(followers.lost(FOLLOWER, mine, log_id_of(4, 10)), None, "nothing is known yet");
+        followers.acknowledged(FOLLOWER, mine, log_id_of(5, 20));
+        followers.acknowledged(FOLLOWER, mine, log_id_of(5, 12));
+        assert_eq!(followers.lost(FOLLOWER, mine, log_id_of(5, 21)), None, "it was never there");
+        assert_eq!(followers.lost(FOLLOWER, mine, log_id_of(5, 20)), Some(log_id_of(5, 20)));
+        assert_eq!(followers.lost(FOLLOWER, mine, log_id_of(4, 10)), Some(log_id_of(5, 20)));
+        assert_eq!(followers.lost(FOLLOWER, former, log_id_of(4, 10)), None);
+        assert_eq!(followers.lost(NEW, mine, log_id_of(4, 10)), None);
+        followers.acknowledged(FOLLOWER, vote(6, 1, true), log_id_of(5, 11));
+        assert_eq!(followers.lost(FOLLOWER, vote(6, 1, true), log_id_of(5, 12)), None);
     }
 
     #[test]
     fn a_follower_without_room_is_left_alone_for_a_while() {
         let followers = Followers::default();
-        assert_eq!(followers.held_back(NODE), None);
+        assert_eq!(followers.held_back(FOLLOWER), None);
         let before = Instant::now();
-        followers.no_room(NODE);
-        let until = followers.held_back(NODE);
+        followers.no_room(FOLLOWER);
+        let until = followers.held_back(FOLLOWER);
         assert!(until.is_some_and(|until| until >= before + NO_ROOM_PAUSE), "{until:?}");
-        assert_eq!(followers.held_back(NodeId(2)), None);
+        assert_eq!(followers.held_back(NEW), None);
     }
 }

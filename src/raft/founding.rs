@@ -11,14 +11,15 @@
 //! directories to expect of the others (`Links::open`).
 
 use crate::{
-    group::Group, settings::Settings, shared::Shared, start_error::StartError, type_config::raft_id,
+    group::Group, replica_name::raft_id, settings::Settings, shared::Shared,
+    start_error::StartError,
 };
 use openraft::{
     async_runtime::WatchReceiver,
     errors::{InitializeError, RaftError},
 };
 use quorate_rpc::PeerHello;
-use quorate_types::{GroupId, NodeId};
+use quorate_types::{GroupId, NodeId, ReplicaId, ReplicaNumber};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How often the founder checks whether all members are reachable.
@@ -104,7 +105,8 @@ fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
 }
 
 fn members(settings: &Settings) -> BTreeSet<u64> {
-    settings.members.iter().copied().map(raft_id).collect()
+    let founder = |node: &NodeId| ReplicaId { node: *node, number: ReplicaNumber(0) };
+    settings.members.iter().map(founder).map(raft_id).collect()
 }
 
 async fn is_initialized(group: &Group) -> Result<bool, StartError> {

@@ -12,16 +12,22 @@ use crate::{
     purge::Sending,
     read::Rounds,
     replica::{Replica, StateMachine},
+    replica_name::{node_of, raft_id},
     settings::Settings,
     standing::{Leadership, Standing},
-    type_config::{Proposal, Ticket, TypeConfig, WriteResult, entry_id, node_of, raft_id},
+    type_config::{Proposal, Ticket, TypeConfig, WriteResult, entry_id},
 };
 use futures::FutureExt;
 use openraft::{Raft, async_runtime::WatchReceiver, errors::ClientWriteError};
 use quorate_rpc::Links;
 use quorate_storage::{CommandEntry, EntryId, GroupStore};
-use quorate_types::{GroupId, LogIndex, NodeId, Term};
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use quorate_types::{GroupId, LogIndex, NodeId, ReplicaId, Term};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::unconstrained,
@@ -83,7 +89,7 @@ pub enum ReadError {
 /// One group of this node.
 pub struct Group {
     id: GroupId,
-    me: NodeId,
+    me: ReplicaId,
     raft: GroupRaft,
     replica: Arc<Replica>,
     standing: Arc<Standing>,
@@ -100,6 +106,7 @@ pub struct Group {
 
 /// The parts of a group.
 pub(crate) struct Parts {
+    pub(crate) me: ReplicaId,
     pub(crate) raft: GroupRaft,
     pub(crate) replica: Arc<Replica>,
     pub(crate) standing: Arc<Standing>,
@@ -114,7 +121,7 @@ impl Group {
         let permits = (settings.proposal_bytes_max / PERMIT_BYTES).clamp(1, 1 << 20);
         Arc::new(Self {
             id: parts.store.group(),
-            me: settings.me,
+            me: parts.me,
             raft: parts.raft,
             replica: parts.replica,
             standing: parts.standing,
@@ -295,10 +302,36 @@ impl Group {
         &self.metrics
     }
 
-    /// The voters of the group, by its log.
+    /// The nodes of the group's voters, by its log.
     #[must_use]
     pub fn voters(&self) -> Vec<NodeId> {
-        self.raft.voter_ids().map(node_of).collect()
+        let nodes: BTreeSet<NodeId> = self.raft.voter_ids().map(node_of).collect();
+        nodes.into_iter().collect()
+    }
+
+    /// The voters of the membership in force; of both if it is a joint one.
+    pub(crate) fn voter_sets(&self) -> Vec<BTreeSet<u64>> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().get_joint_config().clone()
+    }
+
+    /// The newest voter on a node, as openraft names it: an earlier one may be on its way out.
+    pub(crate) fn voter_on(&self, node: NodeId) -> Option<u64> {
+        self.raft.voter_ids().filter(|id| node_of(*id) == node).max()
+    }
+
+    /// The replicas on a node, voters and learners, as openraft names them.
+    pub(crate) fn replicas_on(&self, node: NodeId) -> Vec<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let all = metrics.membership_config.membership().nodes().map(|(id, ())| *id);
+        all.filter(|id| node_of(*id) == node).collect()
+    }
+
+    /// This node's replica.
+    pub(crate) fn name(&self) -> ReplicaId {
+        self.me
     }
 
     /// Waits for the moment at which the next heartbeats are sent.

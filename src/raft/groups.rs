@@ -19,12 +19,12 @@ use crate::{
     queue_replica::QueueReplica,
     reach,
     replica::{Replica, StateMachine},
+    replica_name::raft_id,
     settings::Settings,
     shared::Shared,
     sink::{CatalogSink, FatalHook, GroupSink, QueueSink},
     standing::Standing,
     start_error::StartError,
-    type_config::raft_id,
     watchdog,
 };
 use openraft::Instant as _;
@@ -34,7 +34,7 @@ use quorate_catalog::Catalog;
 use quorate_queue::Machine;
 use quorate_rpc::Links;
 use quorate_storage::{CommandEntry, Database, EntryId, GroupStore};
-use quorate_types::{BootNumber, GroupId, LogIndex, NodeId, Term};
+use quorate_types::{BootNumber, GroupId, LogIndex, NodeId, ReplicaId, ReplicaNumber, Term};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Receivers of the groups' reports.
@@ -81,7 +81,8 @@ impl Groups {
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
         let catalog = Arc::clone(&starter.sinks.copy);
-        let (mark, machine) = (Arc::clone(database.machine_mark()), starter.links.machine().clone());
+        let (mark, machine) =
+            (Arc::clone(database.machine_mark()), starter.links.machine().clone());
         let raised = Box::new(move |present| {
             machine.raise(present);
             mark.raise(present)
@@ -288,6 +289,7 @@ impl Starter {
         let vote = store.vote().map(|bytes| decode_vote(&bytes)).transpose();
         let vote = vote.map_err(|source| StartError::Vote { group: id, source })?;
         let me = self.settings.me;
+        let name = ReplicaId { node: me, number: ReplicaNumber(0) };
         let standing = Standing::new(id, me, Arc::clone(&sink), vote, Arc::clone(&metrics));
         let replica = Replica::load(
             store.clone(),
@@ -303,7 +305,7 @@ impl Starter {
         let sending = Arc::new(Sending::default());
         let network = Network {
             links: self.links.clone(),
-            me: raft_id(me),
+            me: raft_id(name),
             group: id,
             metrics: Arc::clone(&metrics),
             sending: Arc::clone(&sending),
@@ -311,11 +313,11 @@ impl Starter {
         };
         let config = Arc::clone(&self.config);
         let machine = StateMachine(Arc::clone(&replica));
-        let raft = GroupRaft::build(raft_id(me), config, network, log, machine).await;
+        let raft = GroupRaft::build(raft_id(name), config, network, log, machine).await;
         let raft =
             raft.map_err(|error| StartError::Raft { group: id, reason: error.to_string() })?;
         let links = self.links.clone();
-        let parts = Parts { raft, replica, standing, store, links, metrics, sending };
+        let parts = Parts { me: name, raft, replica, standing, store, links, metrics, sending };
         Ok(Group::new(&self.settings, parts))
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     group::{Group, GroupRaft},
     reach,
     read::follows,
+    replica_name::number_of,
     service::{SERVICE_MAX, Service},
     shared::Shared,
     snapshot_session::SnapshotSessions,
@@ -82,6 +83,10 @@ impl Inbox {
         let Some(member) = groups.group(group) else {
             return responder.refuse(Bytes::from_static(b"no such group"));
         };
+        let payload = match for_member(member, service, payload) {
+            Ok(payload) => payload,
+            Err(reason) => return responder.refuse(reason.into_bytes()),
+        };
         match service {
             Service::Append => self.0.appends.append(member, origin, &payload, responder),
             Service::Snapshot => self.0.snapshots.step(member, origin, &payload, responder),
@@ -146,6 +151,17 @@ impl Inbox {
             });
         }
     }
+}
+
+/// A request without the name of the replica that it is for. Refused if that is not this node's
+/// present one: an earlier one may have voted or acknowledged, and is no more (MEM 5).
+fn for_member(member: &Group, service: Service, payload: Bytes) -> Result<Bytes, String> {
+    let (number, payload) = number_of(payload).map_err(text)?;
+    let mine = member.name();
+    if service.names_replica() && number != mine.number {
+        return Err(format!("this node has replica {mine}, not number {number}"));
+    }
+    Ok(payload)
 }
 
 /// Answers a request that does not belong to a stream.

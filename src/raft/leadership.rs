@@ -1,10 +1,7 @@
 //! Placement of leaderships: they are spread evenly over the nodes, moved to the preferred node
 //! when it has caught up, and handed over before a stop (DESIGN §2).
 
-use crate::{
-    codec::decode_transfer_answer, group::Group, service::Service, shared::Shared,
-    type_config::raft_id,
-};
+use crate::{codec::decode_transfer_answer, group::Group, service::Service, shared::Shared};
 use bytes::Bytes;
 use futures::future::join_all;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -194,10 +191,11 @@ impl Seen {
 
 /// True if a follower lacks no more entries than those in flight.
 fn has_caught_up(group: &Group, node: NodeId) -> bool {
+    let Some(voter) = group.voter_on(node) else { return false };
     let metrics = group.raft().data_metrics();
     let metrics = metrics.borrow_watched();
     let last = metrics.last_log.map_or(0, |id| id.index);
-    let matching = metrics.replication.as_ref().and_then(|all| all.get(&raft_id(node)));
+    let matching = metrics.replication.as_ref().and_then(|all| all.get(&voter));
     matching.is_some_and(|id| id.is_some_and(|id| id.index + BEHIND_MAX >= last))
 }
 
@@ -222,14 +220,15 @@ pub(crate) async fn transfer(
     if shared.departures().leaves(to) {
         return Err(TransferError::Declined);
     }
-    if !has_caught_up(group, to) || shared.links.connected(to).is_none() {
+    let voter = group.voter_on(to).filter(|_| has_caught_up(group, to));
+    let (Some(voter), Some(_)) = (voter, shared.links.connected(to)) else {
         return Err(TransferError::NotCaughtUp);
-    }
+    };
     if !is_ready(shared, group, to).await {
         return Err(TransferError::Declined);
     }
     let mut leadership = group.watch_leadership();
-    let trigger = group.raft().trigger().transfer_leader(raft_id(to)).await;
+    let trigger = group.raft().trigger().transfer_leader(voter).await;
     trigger.map_err(|_| TransferError::NotLeader)?;
     let elected = leadership.wait_for(|leadership| leadership.leader == Some(to));
     tokio::select! {
@@ -311,9 +310,9 @@ async fn give_up(shared: &Shared, group: &Group) {
         }
         best = best.or(Some(node));
     }
-    if let Some(node) = best {
+    if let Some(voter) = best.and_then(|node| group.voter_on(node)) {
         // A group that has ended leads nothing.
-        let _ = group.raft().trigger().transfer_leader(raft_id(node)).await;
+        let _ = group.raft().trigger().transfer_leader(voter).await;
     }
 }
 

@@ -18,6 +18,7 @@ mod digests;
 mod machine;
 mod queue_replica;
 mod replica;
+mod replica_name;
 mod snapshot;
 
 mod append_session;

@@ -13,9 +13,10 @@ use crate::{
     metrics::GroupMetrics,
     pipeline::pipeline,
     purge::Sending,
+    replica_name::{for_replica, raft_id, replica_of},
     service::Service,
     snapshot::{Snapshot, SnapshotData},
-    type_config::{TypeConfig, Vote, entry_id, node_of},
+    type_config::{TypeConfig, Vote, entry_id},
 };
 use bytes::Bytes;
 use futures::{
@@ -36,7 +37,7 @@ use openraft::{
 };
 use quorate_rpc::{CallError, Lane, Links, Payload, PendingCall};
 use quorate_storage::SnapshotReader;
-use quorate_types::{GroupId, NodeId};
+use quorate_types::{GroupId, ReplicaId};
 use std::{
     collections::VecDeque,
     future::Future,
@@ -89,7 +90,7 @@ pub(crate) struct Client {
     pub(crate) group: GroupId,
     pub(crate) metrics: Arc<GroupMetrics>,
     pub(crate) followers: Arc<Followers>,
-    pub(crate) target: NodeId,
+    pub(crate) target: ReplicaId,
     sending: Arc<Sending>,
     purpose: Purpose,
 }
@@ -102,7 +103,7 @@ impl Network {
             group: self.group,
             metrics: Arc::clone(&self.metrics),
             followers: Arc::clone(&self.followers),
-            target: node_of(target),
+            target: replica_of(target),
             sending: Arc::clone(&self.sending),
             purpose,
         }
@@ -134,11 +135,11 @@ impl Client {
         payload: impl Into<Payload>,
         deadline: Duration,
     ) -> RpcResult<Bytes> {
-        let payload = payload.into();
+        let payload = for_replica(self.target.number, payload);
         let lane = Lane::Control;
         let number = service.number();
         let answer =
-            self.links.call(self.target, lane, number, self.group, payload, deadline).await;
+            self.links.call(self.target.node, lane, number, self.group, payload, deadline).await;
         answer.map_err(|error| self.rpc_error(error, service.rpc_type(), deadline))
     }
 
@@ -155,8 +156,8 @@ impl Client {
                 RPCError::Unreachable(Unreachable::from_string(error))
             }
             CallError::Lost(_) => RPCError::Network(NetworkError::from_string(error)),
-            CallError::Timeout(node) => {
-                let target = crate::type_config::raft_id(node);
+            CallError::Timeout(_) => {
+                let target = raft_id(self.target);
                 RPCError::Timeout(Timeout { action, id: self.me, target, timeout })
             }
         }
@@ -319,9 +320,9 @@ impl Client {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let transfer = next_number();
         let applied = crate::type_config::log_id(reader.applied());
-        tracing::info!(group = %self.group, node = %self.target, at = %entry_id(&applied).index, "sending a snapshot");
+        tracing::info!(group = %self.group, node = %self.target.node, at = %entry_id(&applied).index, "sending a snapshot");
         // The entries after the snapshot stay in the log until the follower has it.
-        let _held = self.sending.begin(self.target, applied.index);
+        let _held = self.sending.begin(self.target.node, applied.index);
         let begin = encode_snapshot_begin(transfer, vote, &applied, reader.bytes(), reader.meta());
         self.taken(&self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?)?;
         let mut under_way = VecDeque::new();
@@ -352,8 +353,9 @@ impl Client {
         payload: Payload,
     ) -> Result<PendingCall, StreamingError<TypeConfig>> {
         let number = Service::Snapshot.number();
+        let payload = for_replica(self.target.number, payload);
         let request =
-            self.links.request(self.target, Lane::Bulk, number, self.group, payload).await;
+            self.links.request(self.target.node, Lane::Bulk, number, self.group, payload).await;
         request.map_err(|error| self.snapshot_error(error, SNAPSHOT_STEP_TIMEOUT))
     }
 
@@ -362,7 +364,7 @@ impl Client {
         call: Option<PendingCall>,
     ) -> Result<(), StreamingError<TypeConfig>> {
         let Some(call) = call else { return Ok(()) };
-        let late = CallError::Timeout(self.target);
+        let late = CallError::Timeout(self.target.node);
         let taken = tokio::time::timeout(SNAPSHOT_STEP_TIMEOUT, call).await;
         match taken.unwrap_or(Err(late)) {
             Ok(answer) => self.taken(&answer),
@@ -376,7 +378,7 @@ impl Client {
         if decode_transfer_answer(answer).map_err(malformed)? {
             return Ok(());
         }
-        let (group, node) = (self.group, self.target);
+        let (group, node) = (self.group, self.target.node);
         tracing::warn!(
             %group, %node, "a follower has no disk space for a snapshot; will retry later"
         );
@@ -390,9 +392,10 @@ impl Client {
         payload: Bytes,
         deadline: Duration,
     ) -> Result<Bytes, StreamingError<TypeConfig>> {
-        let number = Service::Snapshot.number();
+        let (number, target) = (Service::Snapshot.number(), self.target);
+        let payload = for_replica(target.number, payload);
         let answer =
-            self.links.call(self.target, Lane::Bulk, number, self.group, payload, deadline).await;
+            self.links.call(target.node, Lane::Bulk, number, self.group, payload, deadline).await;
         answer.map_err(|error| self.snapshot_error(error, deadline))
     }
 

@@ -7,6 +7,7 @@
 use crate::{
     codec::{decode_append_answer, encode_append},
     network::{Client, malformed, next_number},
+    replica_name::for_replica,
     service::Service,
     type_config::{LogId, TypeConfig, Vote},
 };
@@ -131,7 +132,7 @@ where
                     }
                 }
                 () = &mut self.silence, if !self.under_way.is_empty() => {
-                    let late = CallError::Timeout(self.client.target);
+                    let late = CallError::Timeout(self.client.target.node);
                     return Some(Err(self.failed(late)));
                 }
             }
@@ -152,11 +153,12 @@ where
             self.sent = Some(last.log_id);
         }
         let client = self.client;
-        let payload = encode_append(self.stream, request);
+        let target = client.target;
+        let payload = for_replica(target.number, encode_append(self.stream, request));
         let bytes = payload.len();
         let number = Service::Append.number();
         let call =
-            client.links.request(client.target, Lane::Bulk, number, client.group, payload).await?;
+            client.links.request(target.node, Lane::Bulk, number, client.group, payload).await?;
         self.bytes += bytes;
         if self.under_way.is_empty() || bytes > BYTES_A_SECOND {
             self.have_patience();

@@ -6,11 +6,7 @@
 //! follower needs, or will need after the snapshot that is being sent to it, are kept up to eight
 //! times a log's share.
 
-use crate::{
-    group::Group,
-    shared::Shared,
-    type_config::{LogId, node_of},
-};
+use crate::{group::Group, replica_name::node_of, shared::Shared, type_config::LogId};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use quorate_types::NodeId;

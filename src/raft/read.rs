@@ -12,8 +12,9 @@
 use crate::{
     codec::{decode_log_index, decode_transfer_answer, encode_vote},
     group::{Group, ReadError},
+    replica_name::{for_replica, replica_of},
     service::Service,
-    type_config::{Vote, node_of},
+    type_config::Vote,
 };
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -21,6 +22,7 @@ use openraft::{LinearizerOption, ReadPolicy};
 use quorate_rpc::Lane;
 use quorate_types::{LogIndex, NodeId};
 use std::{
+    collections::BTreeSet,
     future::Future,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -70,6 +72,12 @@ pub(crate) fn follows(mine: Option<Vote>, leader: Vote) -> bool {
     })
 }
 
+/// True if these replicas are a majority of each set of voters.
+fn is_majority(configs: &[BTreeSet<u64>], replicas: &BTreeSet<u64>) -> bool {
+    !configs.is_empty()
+        && configs.iter().all(|voters| 2 * voters.intersection(replicas).count() > voters.len())
+}
+
 impl Group {
     /// A read barrier, from any node: when it returns, every entry committed anywhere before the
     /// call has been applied here. Asks a majority (DESIGN §8: no lease reads); one question may
@@ -81,7 +89,7 @@ impl Group {
         let end = Instant::now() + deadline;
         loop {
             let found = match self.leadership().leader {
-                Some(leader) if leader == node_of(self.me()) => self.read_index().await.ok(),
+                Some(leader) if leader == self.name().node => self.read_index().await.ok(),
                 Some(leader) => self.ask_read_index(leader, end).await,
                 None => None,
             };
@@ -137,24 +145,31 @@ impl Group {
             (self.standing().is_leading() && vote.leader_id.voted_for == self.me()).then_some(vote)
         };
         let Some(vote) = leads() else { return false };
-        let voters: Vec<NodeId> = self.voters();
-        let me = node_of(self.me());
-        let mut follow = usize::from(voters.contains(&me));
-        let others = voters.iter().filter(|voter| **voter != me);
+        // While voters are being changed, a majority of the former and one of the later ones.
+        let configs = self.voter_sets();
+        let mut follow = BTreeSet::from([self.me()]);
+        let others: BTreeSet<u64> =
+            configs.iter().flatten().copied().filter(|voter| *voter != self.me()).collect();
         let mut answers: FuturesUnordered<_> =
-            others.map(|voter| self.ask_follower(*voter, &vote)).collect();
-        while 2 * follow <= voters.len() {
-            let Some(follows) = answers.next().await else { return false };
-            follow += usize::from(follows);
+            others.into_iter().map(|voter| self.ask_follower(voter, &vote)).collect();
+        while !is_majority(&configs, &follow) {
+            let Some((voter, follows)) = answers.next().await else { return false };
+            if follows {
+                follow.insert(voter);
+            }
         }
         leads() == Some(vote)
     }
 
-    async fn ask_follower(&self, voter: NodeId, vote: &Vote) -> bool {
-        let (number, payload) = (Service::Follows.number(), encode_vote(vote));
+    /// The voter, and whether it follows the leader with that vote.
+    async fn ask_follower(&self, voter: u64, vote: &Vote) -> (u64, bool) {
+        let (number, target) = (Service::Follows.number(), replica_of(voter));
+        let payload = for_replica(target.number, encode_vote(vote));
+        let links = self.links();
         let asked =
-            self.links().call(voter, Lane::Control, number, self.id(), payload, ANSWERS_WAIT);
-        asked.await.ok().and_then(|answer| decode_transfer_answer(&answer).ok()).unwrap_or(false)
+            links.call(target.node, Lane::Control, number, self.id(), payload, ANSWERS_WAIT);
+        let answer = asked.await.ok().and_then(|answer| decode_transfer_answer(&answer).ok());
+        (voter, answer.unwrap_or(false))
     }
 
     async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {
@@ -181,6 +196,17 @@ mod tests {
         assert!(follows(Some(leader), leader));
         assert!(!follows(Some(vote(5, 2, false)), leader), "of the same term, to another");
         assert!(!follows(Some(vote(6, 2, false)), leader), "promised, not yet elected");
+    }
+
+    #[test]
+    fn mem_07_a_joint_membership_needs_both_majorities() {
+        let of = |voters: &[u64]| -> BTreeSet<u64> { voters.iter().copied().collect() };
+        let joint = [of(&[1, 2, 3]), of(&[1, 2, 4])];
+        assert!(is_majority(&joint, &of(&[1, 2])));
+        assert!(!is_majority(&joint, &of(&[1, 3])), "one of the later voters only");
+        assert!(!is_majority(&joint, &of(&[1])));
+        assert!(is_majority(&joint[..1], &of(&[1, 3])));
+        assert!(!is_majority(&[], &of(&[1])));
     }
 
     fn asks(

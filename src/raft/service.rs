@@ -63,6 +63,25 @@ impl Service {
         Self::ALL.into_iter().find(|service| service.number() == number)
     }
 
+    /// Whether a request names the replica that it is for, rather than a node (MEM 5).
+    pub(crate) fn names_replica(self) -> bool {
+        match self {
+            Service::Append
+            | Service::Heartbeat
+            | Service::Vote
+            | Service::PreVote
+            | Service::Transfer
+            | Service::Snapshot
+            | Service::Follows
+            | Service::Lost => true,
+            Service::ReadIndex
+            | Service::Ready
+            | Service::Positions
+            | Service::Leaving
+            | Service::Reach => false,
+        }
+    }
+
     /// openraft's name for the kind.
     pub(crate) fn rpc_type(self) -> RPCTypes {
         match self {

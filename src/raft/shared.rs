@@ -9,7 +9,6 @@ use crate::{
     settings::Settings,
     sink::FatalHook,
     succession::{self, Absence},
-    type_config::raft_id,
 };
 use parking_lot::Mutex;
 use quorate_rpc::{Links, PeerHello};
@@ -98,7 +97,7 @@ impl Shared {
         tokio::spawn(async move {
             for group in shared.all() {
                 // A group that has ended needs no reset.
-                let _ = group.raft().trigger().reset_backoff([raft_id(node)]).await;
+                let _ = group.raft().trigger().reset_backoff(group.replicas_on(node)).await;
             }
         });
     }

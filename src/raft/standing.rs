@@ -2,11 +2,7 @@
 //! 7). Updated by every vote that openraft saves and every entry that is applied, so that no change
 //! is missed or late.
 
-use crate::{
-    metrics::GroupMetrics,
-    sink::GroupSink,
-    type_config::{Vote, node_of},
-};
+use crate::{metrics::GroupMetrics, replica_name::node_of, sink::GroupSink, type_config::Vote};
 use parking_lot::Mutex;
 use quorate_types::{GroupId, NodeId, Term};
 use std::sync::{

@@ -15,9 +15,10 @@ use crate::{
     codec::{Position, decode_positions, encode_groups},
     group::Group,
     leadership,
+    replica_name::node_of,
     service::Service,
     shared::Shared,
-    type_config::{Vote, node_of, raft_id},
+    type_config::Vote,
 };
 use futures::future::join_all;
 use openraft::raft::TransferLeaderRequest;
@@ -140,7 +141,7 @@ fn turns(
 /// Asks this node's own Raft to take over from the dead leader.
 async fn take_over(group: &Group, vote: &Vote) {
     group.metrics().crash_elections.add(1);
-    let request = TransferLeaderRequest::new(*vote, raft_id(NodeId(0)).max(group.me()), None);
+    let request = TransferLeaderRequest::new(*vote, group.me(), None);
     match group.raft().handle_transfer_leader(request).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {

@@ -93,13 +93,3 @@ pub(crate) fn log_id_of(term: u64, index: u64) -> LogId {
 pub(crate) fn vote(term: u64, node: u64, committed: bool) -> Vote {
     Vote { leader_id: leader_id_std::LeaderId { term, voted_for: node }, committed }
 }
-
-/// openraft's number of a node.
-pub(crate) fn raft_id(node: NodeId) -> u64 {
-    u64::from(node.0)
-}
-
-/// The node with that number; all numbers are made by [`raft_id`].
-pub(crate) fn node_of(id: u64) -> NodeId {
-    NodeId(u16::try_from(id).unwrap_or(u16::MAX))
-}

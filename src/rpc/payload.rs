@@ -26,6 +26,14 @@ impl Payload {
         }
     }
 
+    /// The payload with a piece added at its beginning.
+    #[must_use]
+    pub fn preceded_by(mut self, piece: Bytes) -> Self {
+        self.bytes += piece.len();
+        self.pieces.push_front(piece);
+        self
+    }
+
     /// Bytes that are left to be sent.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,7 +4,7 @@ use super::{
     DecodeError,
     wire::{Reader, begin, put_option_log_id, put_vote},
 };
-use crate::type_config::{LogId, TypeConfig, Vote, node_of, raft_id};
+use crate::type_config::{LogId, TypeConfig, Vote};
 use bytes::{BufMut, Bytes};
 use openraft::raft::{TransferLeaderRequest, VoteRequest, VoteResponse};
 use quorate_types::{GroupId, NodeId};
@@ -114,7 +114,7 @@ pub(crate) struct Position {
 /// Encodes a question for positions in some groups, whose leader is dead or silent.
 pub(crate) fn encode_groups(absent: NodeId, groups: &[GroupId]) -> Bytes {
     let mut out = begin(12 + 2 * groups.len());
-    out.put_u64(raft_id(absent));
+    out.put_u64(u64::from(absent.0));
     out.put_u32(groups.len() as u32);
     groups.iter().for_each(|group| out.put_u16(group.0));
     out.freeze()
@@ -135,7 +135,7 @@ pub(crate) fn decode_groups(bytes: &Bytes) -> Result<Vec<GroupId>, DecodeError> 
 pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = NodeId>) -> Bytes {
     let mut out = begin(4 + 8 * nodes.len());
     out.put_u32(nodes.len() as u32);
-    nodes.for_each(|node| out.put_u64(raft_id(node)));
+    nodes.for_each(|node| out.put_u64(u64::from(node.0)));
     out.freeze()
 }
 
@@ -143,7 +143,11 @@ pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = NodeId>) -> Byte
 pub(crate) fn decode_nodes(bytes: &Bytes) -> Result<BTreeSet<NodeId>, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
     let count = reader.count(8)?;
-    let nodes = (0..count).map(|_| reader.u64().map(node_of)).collect::<Result<_, _>>()?;
+    let node = |reader: &mut Reader| {
+        let node = u16::try_from(reader.u64()?).map_err(|_| DecodeError::Invalid("node"))?;
+        Ok(NodeId(node))
+    };
+    let nodes = (0..count).map(|_| node(&mut reader)).collect::<Result<_, _>>()?;
     reader.end()?;
     Ok(nodes)
 }
