@@ -73,7 +73,7 @@ impl Context {
     }
 
     /// This node's replica of a group; `None` before the groups run.
-    pub(crate) fn group(&self, group: GroupId) -> Option<&Arc<Group>> {
+    pub(crate) fn group(&self, group: GroupId) -> Option<Arc<Group>> {
         self.groups()?.group(group)
     }
 

@@ -55,8 +55,8 @@ pub(crate) async fn check_members(settings: &Settings, group: &Group) -> Result<
 /// Founds the groups as soon as possible, if they have no log and this node is the founder.
 pub(crate) async fn run(shared: Arc<Shared>) {
     // The catalog comes last: if it has a log, all groups have one.
-    let catalog = shared.group(GroupId::CATALOG).map(Arc::clone);
-    let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG).map(Arc::clone);
+    let catalog = shared.group(GroupId::CATALOG);
+    let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG);
     let groups: Vec<Arc<Group>> = queues.chain(catalog.clone()).collect();
     let Some(catalog) = catalog else { return };
     let mut checks = 0;

@@ -19,6 +19,8 @@ use crate::{
 };
 use futures::FutureExt;
 use openraft::{Raft, async_runtime::WatchReceiver, errors::ClientWriteError};
+use parking_lot::Mutex;
+use quorate_queue::Machine;
 use quorate_rpc::Links;
 use quorate_storage::{CommandEntry, EntryId, GroupStore};
 use quorate_types::{GroupId, LogIndex, NodeId, ReplicaId, Term};
@@ -90,6 +92,7 @@ pub enum ReadError {
 pub struct Group {
     id: GroupId,
     me: ReplicaId,
+    queues: Option<Arc<Mutex<Machine>>>,
     raft: GroupRaft,
     replica: Arc<Replica>,
     standing: Arc<Standing>,
@@ -107,6 +110,8 @@ pub struct Group {
 /// The parts of a group.
 pub(crate) struct Parts {
     pub(crate) me: ReplicaId,
+    /// The machine of a queue group; the catalog has none.
+    pub(crate) queues: Option<Arc<Mutex<Machine>>>,
     pub(crate) raft: GroupRaft,
     pub(crate) replica: Arc<Replica>,
     pub(crate) standing: Arc<Standing>,
@@ -122,6 +127,7 @@ impl Group {
         Arc::new(Self {
             id: parts.store.group(),
             me: parts.me,
+            queues: parts.queues,
             raft: parts.raft,
             replica: parts.replica,
             standing: parts.standing,
@@ -288,6 +294,12 @@ impl Group {
     #[must_use]
     pub fn digests(&self) -> BTreeMap<LogIndex, u64> {
         self.replica.digests()
+    }
+
+    /// Reads a queue group's machine, which is locked meanwhile: applying waits for it. `None` for
+    /// the catalog.
+    pub fn read<T>(&self, read: impl FnOnce(&Machine) -> T) -> Option<T> {
+        self.queues.as_ref().map(|machine| read(&machine.lock()))
     }
 
     /// The group's log and messages.

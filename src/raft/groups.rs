@@ -29,7 +29,7 @@ use crate::{
 };
 use openraft::Instant as _;
 use openraft::{Config, async_runtime::WatchReceiver};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use quorate_catalog::Catalog;
 use quorate_queue::Machine;
 use quorate_rpc::Links;
@@ -56,7 +56,6 @@ pub struct Groups {
     shared: Arc<Shared>,
     inbox: Inbox,
     catalog: Arc<RwLock<Catalog>>,
-    queues: Arc<BTreeMap<GroupId, Arc<Mutex<Machine>>>>,
 }
 
 impl Groups {
@@ -90,21 +89,19 @@ impl Groups {
         let sink = Arc::clone(&starter.sinks.catalog);
         let replica = CatalogReplica::new(Arc::clone(&catalog), sink, raised);
         let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.catalog) as _;
-        groups.insert(store.group(), starter.start(store, Box::new(replica), sink).await?);
-        let mut queues = BTreeMap::new();
+        groups.insert(store.group(), starter.start(store, Box::new(replica), sink, None).await?);
         for id in (1..=starter.settings.queue_groups).map(GroupId) {
             let store = self::store(database, id)?;
             let (replica, machine) =
                 QueueReplica::new(store.clone(), Arc::clone(&starter.sinks.queues));
             let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.queues) as _;
-            groups.insert(id, starter.start(store, Box::new(replica), sink).await?);
-            queues.insert(id, machine);
+            let started = starter.start(store, Box::new(replica), sink, Some(machine)).await?;
+            groups.insert(id, started);
         }
         let Starter { settings, links, sinks, .. } = starter;
         let writer = database.writer().clone();
         let shared = Arc::new(Shared::new(settings, links, writer, groups, sinks.fatal));
-        let (inbox, queues) = (inbox.clone(), Arc::new(queues));
-        let groups = Self { shared, inbox, catalog, queues };
+        let groups = Self { shared, inbox: inbox.clone(), catalog };
         groups.run().await?;
         Ok(groups)
     }
@@ -115,8 +112,8 @@ impl Groups {
         for group in shared.all() {
             group.replica().run();
             group.raft().run();
-            tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(group)));
-            founding::check_members(&shared.settings, group).await?;
+            tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(&group)));
+            founding::check_members(&shared.settings, &group).await?;
         }
         tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, heartbeats::run(Arc::clone(shared))));
@@ -130,12 +127,12 @@ impl Groups {
 
     /// The group of this id, if this node has it.
     #[must_use]
-    pub fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
+    pub fn group(&self, id: GroupId) -> Option<Arc<Group>> {
         self.shared.group(id)
     }
 
     /// All groups, the catalog's first.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
+    pub fn all(&self) -> impl Iterator<Item = Arc<Group>> + use<> {
         self.shared.all()
     }
 
@@ -175,13 +172,13 @@ impl Groups {
 
     /// A group's log and messages.
     #[must_use]
-    pub fn store(&self, group: GroupId) -> Option<&GroupStore> {
-        self.group(group).map(|group| group.store())
+    pub fn store(&self, group: GroupId) -> Option<GroupStore> {
+        self.group(group).map(|group| group.store().clone())
     }
 
     /// The catalog group.
     #[must_use]
-    pub fn catalog_group(&self) -> Option<&Arc<Group>> {
+    pub fn catalog_group(&self) -> Option<Arc<Group>> {
         self.group(GroupId::CATALOG)
     }
 
@@ -191,15 +188,9 @@ impl Groups {
         self.catalog.read()
     }
 
-    /// A queue group's machine, locked. It must be held only briefly, since applying waits for it.
-    #[must_use]
-    pub fn machine(&self, group: GroupId) -> Option<MutexGuard<'_, Machine>> {
-        self.queues.get(&group).map(|machine| machine.lock())
-    }
-
-    /// Reads a queue group's machine.
+    /// Reads a queue group's machine, which is locked meanwhile: applying waits for it.
     pub fn read<T>(&self, group: GroupId, read: impl FnOnce(&Machine) -> T) -> Option<T> {
-        self.machine(group).map(|machine| read(&machine))
+        self.group(group)?.read(read)
     }
 
     /// True if this node leads the group and a majority of its members has answered it within that
@@ -207,7 +198,7 @@ impl Groups {
     #[must_use]
     pub fn majority_answered_within(&self, group: GroupId, bound: Duration) -> bool {
         let Some(group) = self.shared.group(group) else { return false };
-        let alone = self.shared.settings.members.len() == 1;
+        let alone = group.voters() == [self.shared.settings.me];
         let acked = group.raft().metrics().borrow_watched().last_quorum_acked;
         group.is_leading() && (alone || acked.is_some_and(|acked| acked.elapsed() < bound))
     }
@@ -283,6 +274,7 @@ impl Starter {
         store: GroupStore,
         machine: Box<dyn GroupMachine>,
         sink: Arc<dyn GroupSink>,
+        queues: Option<Arc<Mutex<Machine>>>,
     ) -> Result<Arc<Group>, StartError> {
         let id = store.group();
         let metrics = Arc::new(GroupMetrics::default());
@@ -317,7 +309,8 @@ impl Starter {
         let raft =
             raft.map_err(|error| StartError::Raft { group: id, reason: error.to_string() })?;
         let links = self.links.clone();
-        let parts = Parts { me: name, raft, replica, standing, store, links, metrics, sending };
+        let parts =
+            Parts { me: name, raft, queues, replica, standing, store, links, metrics, sending };
         Ok(Group::new(&self.settings, parts))
     }
 }

@@ -15,7 +15,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         // Includes a group that was elected just now and has applied no entry of its own term yet.
         let me = Some(shared.settings.me);
         let leading = shared.all().filter(|group| group.leadership().leader == me);
-        let beats = leading.map(|group| async { group.raft().trigger().heartbeat().await });
+        let beats = leading.map(|group| async move { group.raft().trigger().heartbeat().await });
         // A group whose Raft is too busy to accept its heartbeat does not delay the others; one
         // that has ended ends the process elsewhere.
         let _ = timeout(period, join_all(beats)).await;

@@ -83,13 +83,13 @@ impl Inbox {
         let Some(member) = groups.group(group) else {
             return responder.refuse(Bytes::from_static(b"no such group"));
         };
-        let payload = match for_member(member, service, payload) {
+        let payload = match for_member(&member, service, payload) {
             Ok(payload) => payload,
             Err(reason) => return responder.refuse(reason.into_bytes()),
         };
         match service {
-            Service::Append => self.0.appends.append(member, origin, &payload, responder),
-            Service::Snapshot => self.0.snapshots.step(member, origin, &payload, responder),
+            Service::Append => self.0.appends.append(&member, origin, &payload, responder),
+            Service::Snapshot => self.0.snapshots.step(&member, origin, &payload, responder),
             Service::Heartbeat
             | Service::Vote
             | Service::PreVote
@@ -101,7 +101,6 @@ impl Inbox {
             | Service::Follows
             | Service::Reach
             | Service::Lost => {
-                let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
                     match answer.await {

@@ -90,7 +90,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             continue;
         }
         for group in shared.all() {
-            seen.place(&shared, group).await;
+            seen.place(&shared, &group).await;
         }
     }
 }
@@ -262,7 +262,7 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     let handing = async {
         // More than once, since an election in progress may still be won.
         while shared.all().any(|group| group.standing().is_elected()) {
-            join_all(shared.all().map(|group| hand_over(shared, group))).await;
+            join_all(shared.all().map(async |group| hand_over(shared, &group).await)).await;
         }
     };
     let nobody_left = shared.departures().wait_for_all(&shared.links, &others);
@@ -296,7 +296,7 @@ async fn hand_over(shared: &Shared, group: &Group) {
 /// group whose transfer fails has no heartbeats from then on, so that an election follows.
 pub(crate) async fn give_up_all(shared: &Shared) {
     let giving = shared.all().filter(|group| group.standing().is_elected());
-    join_all(giving.map(|group| give_up(shared, group))).await;
+    join_all(giving.map(async |group| give_up(shared, &group).await)).await;
 }
 
 async fn give_up(shared: &Shared, group: &Group) {

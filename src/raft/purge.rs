@@ -31,7 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let Some(keep) = keep(&sizes, shared.settings.log_tail_bytes) else { continue };
         for (group, size) in groups.into_iter().zip(sizes) {
             if size > keep {
-                purge(group, size, keep).await;
+                purge(&group, size, keep).await;
             }
         }
     }

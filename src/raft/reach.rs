@@ -173,7 +173,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         moved.retain(|_, at| at.elapsed() < HANDOVER);
         for group in shared.all() {
-            let order = leadership::order(group);
+            let order = leadership::order(&group);
             let elected = group.standing().is_elected();
             let to = elected.then(|| shared.reach().better(now, shared.settings.me, &order));
             let Some(to) = to.flatten() else {
@@ -187,7 +187,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             let for_long = now.saturating_duration_since(since.1) >= BETTER;
             if for_long && !moved.contains_key(&group.id()) {
                 moved.insert(group.id(), now);
-                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(group), to));
+                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(&group), to));
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     sink::FatalHook,
     succession::{self, Absence},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use quorate_rpc::{Links, PeerHello};
 use quorate_storage::LogWriter;
 use quorate_types::{BootNumber, GroupId, NodeId};
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) links: Links,
     pub(crate) writer: LogWriter,
-    groups: BTreeMap<GroupId, Arc<Group>>,
+    groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     gate: Gate,
     departures: Departures,
     reach: Reach,
@@ -45,7 +45,7 @@ impl Shared {
             settings,
             links,
             writer,
-            groups,
+            groups: RwLock::new(groups),
             gate: Gate::default(),
             departures: Departures::default(),
             reach: Reach::default(),
@@ -55,12 +55,15 @@ impl Shared {
         }
     }
 
-    pub(crate) fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
-        self.groups.get(&id)
+    /// This node's replica of the group, if it has one.
+    pub(crate) fn group(&self, id: GroupId) -> Option<Arc<Group>> {
+        self.groups.read().get(&id).cloned()
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
-        self.groups.values()
+    /// All groups of which this node has a replica now, the catalog's first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<Group>> + use<> {
+        let groups: Vec<_> = self.groups.read().values().cloned().collect();
+        groups.into_iter()
     }
 
     pub(crate) fn gate(&self) -> &Gate {

@@ -44,7 +44,7 @@ pub(crate) enum Absence {
 
 /// Elects successors of a node in all groups that it leads, as far as this node knows.
 pub(crate) async fn succeed(shared: Arc<Shared>, absent: NodeId, absence: Absence) {
-    let headless: Vec<_> = shared.all().filter(|group| led_by(group, absent)).cloned().collect();
+    let headless: Vec<_> = shared.all().filter(|group| led_by(group, absent)).collect();
     if absence == Absence::Dead {
         headless.iter().for_each(|group| group.standing().leader_died(absent));
     }

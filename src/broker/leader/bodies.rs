@@ -211,7 +211,7 @@ impl Bodies {
         applied.is_some_and(|applied| applied >= wanted.message.index)
     }
 
-    fn group_of(&self, wanted: MessageRef) -> Option<&Arc<Group>> {
+    fn group_of(&self, wanted: MessageRef) -> Option<Arc<Group>> {
         let Home::Group(group) = wanted.queue.home else { return None };
         self.context.groups()?.group(group)
     }

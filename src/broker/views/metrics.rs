@@ -35,7 +35,7 @@ impl Node {
     /// This node's replicas.
     pub(crate) fn group_views(&self) -> Vec<GroupView> {
         let Some(groups) = self.base.context.groups() else { return Vec::new() };
-        groups.all().map(|group| self.group_view(group)).collect()
+        groups.all().map(|group| self.group_view(&group)).collect()
     }
 
     fn group_view(&self, group: &Arc<Group>) -> GroupView {
@@ -61,7 +61,7 @@ impl Node {
     /// State digests of this node's replicas, at several indexes each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
         let Some(groups) = self.base.context.groups() else { return Vec::new() };
-        let audits = |group: &Arc<Group>| {
+        let audits = |group: Arc<Group>| {
             let (id, node) = (group.id(), self.base.context.me);
             let digests = group.digests().into_iter().rev();
             let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };

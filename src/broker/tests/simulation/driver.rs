@@ -6,6 +6,7 @@ use crate::{
     node,
     world::{Focus, Health, NODES, Trace, World, host},
 };
+use quorate_queue::Machine;
 use quorate_rpc::chance;
 use quorate_storage::simulated::Operation;
 use quorate_types::{GroupId, NodeId, Term};
@@ -409,12 +410,12 @@ impl Driver {
         }
         let running = self.world.running.lock();
         let (_, groups) = running.values().next().unwrap();
-        let machines = groups.all().filter(|group| group.id() != GroupId::CATALOG);
-        machines.filter_map(|group| groups.machine(group.id())).all(|machine| {
+        let is_drained = |machine: &Machine| {
             let queues = machine.queues().filter_map(|queue| machine.queue(queue));
             // Nobody consumes from those that clients have declared as they went.
             let mut drained = queues.filter(|it| !it.name.name.as_str().starts_with("declared-"));
             drained.all(|queue| queue.ready + queue.unacknowledged + queue.letters == 0)
-        })
+        };
+        groups.all().filter_map(|group| group.read(is_drained)).all(|drained| drained)
     }
 }

@@ -318,7 +318,7 @@ impl Node {
         }
     }
 
-    pub fn group(&self, id: GroupId) -> &Arc<Group> {
+    pub fn group(&self, id: GroupId) -> Arc<Group> {
         self.groups.group(id).unwrap()
     }
 
