@@ -117,7 +117,8 @@ mod tests {
             }
             Step::SetVoters(voters) => {
                 let former: BTreeSet<u64> = from.voter_ids().collect();
-                let kept = nodes.into_iter().filter(|id| voters.contains(id) || !former.contains(id));
+                let kept =
+                    nodes.into_iter().filter(|id| voters.contains(id) || !former.contains(id));
                 let kept: BTreeSet<u64> = kept.collect();
                 Membership::new(vec![voters], kept).unwrap()
             }

@@ -63,17 +63,17 @@ const BOOTS_MAX: usize = 64;
 
 /// The node's database. Dropped, it closes.
 pub struct Database {
-    engine: Arc<Engine>,
-    writer: LogWriter,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) writer: LogWriter,
     installer: Arc<Installer>,
     reclaim: Arc<Reclaim>,
     /// A simulated disk has none.
     synced: Option<SyncedKeeper>,
     mark: Arc<MachineMark>,
-    cache: Arc<RunCache>,
+    pub(crate) cache: Arc<RunCache>,
     tail_cache_bytes: usize,
     identity: Mutex<Identity>,
-    groups: Mutex<HashMap<GroupId, GroupStore>>,
+    pub(crate) groups: Mutex<HashMap<GroupId, GroupStore>>,
 }
 
 impl Database {

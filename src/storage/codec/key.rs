@@ -33,6 +33,8 @@ pub(crate) enum RaftRecord {
     Purged = 2,
     /// A snapshot's install has begun (STO 6).
     Install = 3,
+    /// The last replica of the group that the node has had (MEM 9).
+    Replica = 4,
 }
 
 pub(crate) fn log_key(group: GroupId, index: LogIndex) -> [u8; 10] {

@@ -17,6 +17,7 @@ mod model;
 mod opening;
 mod reading;
 mod reclaim;
+mod replica_record;
 mod simulated;
 mod snapshots;
 mod writer;
