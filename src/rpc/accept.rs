@@ -107,8 +107,8 @@ impl Acceptor {
             return Err(Refusal::NoHello);
         };
         let peer = self.shared.examine(&theirs)?;
-        if let Some(address) = self.shared.config.peers.get(&peer.node)
-            && !tls.may_be(host_of(address))
+        if let Some(address) = self.shared.roster.address(peer.node)
+            && !tls.may_be(host_of(&address))
         {
             return Err(Refusal::OtherHost(peer.node));
         }

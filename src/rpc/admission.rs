@@ -98,10 +98,18 @@ impl Admission {
         self.state.lock().admitted
     }
 
+    /// Replaces the other nodes. An admission stays.
+    pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
+        let attempts = &mut self.state.lock().attempts;
+        attempts.retain(|node, _| nodes.clone().any(|stays| stays == node));
+        nodes.for_each(|node| drop(attempts.entry(*node).or_insert(Attempt::UnderWay)));
+    }
+
     /// Records an attempt. Returns the verdict if this process does not belong to the cluster.
     pub(crate) fn note(&self, node: NodeId, attempt: Attempt) -> Option<Rejected> {
         let mut state = self.state.lock();
-        state.attempts.insert(node, attempt);
+        // Not of a node that was removed meanwhile.
+        *state.attempts.get_mut(&node)? = attempt;
         let formed = state.count(|attempt| *attempt == Attempt::Linked { formed: true });
         let linked = state.count(|attempt| matches!(attempt, Attempt::Linked { .. }));
         state.admitted |= formed + 1 >= state.majority() || linked + 1 == state.members();

@@ -11,7 +11,9 @@ use crate::{
     join::{FrameError, Incoming, Joiner},
     lane::{Lane, LaneFrames, LaneQueue},
     links::{LinkConfig, Shared},
+    peers::Cause,
     rejection::{Reason, Rejection, rejection},
+    roster::Address,
     server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
     sockets::{Network, Socket, connect_tcp},
     wire::{Frame, links_client::LinksClient},
@@ -113,33 +115,47 @@ struct Opened {
     _client: LinksClient<Channel>,
 }
 
-/// Keeps both lanes to a node open until the links stop.
-pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: String) {
+/// Keeps both lanes to a node open until the links stop, or the node is dialed no more.
+pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Address) {
     let mut stopping = shared.stopping.subscribe();
-    let dialing = async {
-        let mut logged = String::new();
-        loop {
-            match open_both(&shared, node, &address).await {
-                Ok((control, bulk)) => {
-                    logged.clear();
-                    let opened = Instant::now();
-                    run(&shared, control, bulk).await;
-                    if opened.elapsed() >= SHORT_LIVED {
-                        continue;
-                    }
-                }
-                Err(error) => {
-                    shared.note(node, error.attempt());
-                    log_failure(&shared, node, &address, &error, &mut logged);
+    let mut removed = address.clone();
+    tokio::select! {
+        () = dial(&shared, node, &address) => {}
+        _ = removed.wait_for(Option::is_none) => forget(&shared, node),
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Opens links to a node again and again, until it has no address.
+async fn dial(shared: &Shared, node: NodeId, address: &Address) {
+    let mut logged = String::new();
+    loop {
+        let Some(at) = address.borrow().clone() else { return };
+        match open_both(shared, node, &at).await {
+            Ok((control, bulk)) => {
+                logged.clear();
+                let opened = Instant::now();
+                run(shared, control, bulk).await;
+                if opened.elapsed() >= SHORT_LIVED {
+                    continue;
                 }
             }
-            let pause = chance::in_range(PAUSE_MS);
-            sleep(Duration::from_millis(pause)).await;
+            Err(error) => {
+                shared.note(node, error.attempt());
+                log_failure(shared, node, &at, &error, &mut logged);
+            }
         }
-    };
-    tokio::select! {
-        () = dialing => {}
-        _ = stopping.wait_for(|stop| *stop) => {}
+        let pause = chance::in_range(PAUSE_MS);
+        sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Ends the link to a node that is dialed no more.
+fn forget(shared: &Shared, node: NodeId) {
+    let linked = shared.linked.write().remove(&node);
+    if let Some(connection) = linked {
+        connection.close();
+        shared.handler.lost(node, connection.peer.boot, Cause::Closed);
     }
 }
 

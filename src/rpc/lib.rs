@@ -26,6 +26,7 @@ mod join;
 mod accept;
 mod bounded;
 mod dial;
+mod roster;
 mod server;
 mod sockets;
 

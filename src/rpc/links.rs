@@ -14,6 +14,7 @@ use crate::{
     payload::Payload,
     peers::{Cause, Lost, Peers},
     rejection::Rejected,
+    roster::Roster,
     secret::ClusterSecret,
     sockets::{Network, SimulatedConnect},
     wire,
@@ -140,6 +141,8 @@ impl Drop for Responder {
 pub(crate) struct Shared {
     pub(crate) config: LinkConfig,
     pub(crate) network: Network,
+    /// The nodes to link; `config` has those of the settings.
+    pub(crate) roster: Roster,
     /// Digest of the configured nodes.
     members: u64,
     pub(crate) handler: Arc<dyn LinkHandler>,
@@ -237,6 +240,7 @@ impl Links {
             admission: Admission::new(config.me, config.peers.keys().copied()),
             rejected: watch::Sender::new(None),
             members: digest_of(&config.peers.keys().copied().chain([config.me]).collect()),
+            roster: Roster::new(&config.peers),
             config,
             network,
             handler,
@@ -251,8 +255,23 @@ impl Links {
     pub fn open(&self) {
         let shared = &self.0;
         shared.opened.store(true, Ordering::Release);
-        for (node, address) in &shared.config.peers {
-            tokio::spawn(keep_linked(Arc::clone(shared), *node, address.clone()));
+        for (node, address) in shared.roster.all() {
+            tokio::spawn(keep_linked(Arc::clone(shared), node, address));
+        }
+    }
+
+    /// Replaces the nodes to link, by `host:port`. New ones are dialed and let in from now on; the
+    /// others are no longer, and their links end. A node that has moved is dialed at its new address
+    /// when its present link ends. Must be called within a tokio runtime, by one task.
+    pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>) {
+        let shared = &self.0;
+        let new = shared.roster.set(peers);
+        shared.peers.set(peers.keys());
+        shared.admission.set(peers.keys());
+        if shared.is_open() {
+            for (node, address) in new {
+                tokio::spawn(keep_linked(Arc::clone(shared), node, address));
+            }
         }
     }
 
@@ -414,8 +433,8 @@ impl Links {
     }
 
     /// The other nodes.
-    pub fn peers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.0.config.peers.keys().copied()
+    pub fn peers(&self) -> impl Iterator<Item = NodeId> + use<> {
+        self.0.roster.all().into_iter().map(|(node, _)| node)
     }
 
     /// Ends all connections and dials no more. To be called last: the others take a node whose port

@@ -108,6 +108,13 @@ impl Peers {
         Self(Mutex::new(nodes.into_iter().map(|node| (node, Known::default())).collect()))
     }
 
+    /// Replaces the nodes that may be met. What is known of those that stay is kept.
+    pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
+        let mut known = self.0.lock();
+        known.retain(|node, _| nodes.clone().any(|stays| stays == node));
+        nodes.for_each(|node| drop(known.entry(*node).or_default()));
+    }
+
     /// Sets the only data directory that is accepted from the node from now on, and a process that
     /// it has had.
     pub(crate) fn expect(&self, node: NodeId, expected: Option<(Incarnation, BootNumber)>) {
