@@ -2,34 +2,21 @@
 
 use crate::{
     aligned_runtime::{every, tick_every},
-    catalog_replica::CatalogReplica,
-    codec::decode_vote,
-    departures,
-    followers::Followers,
-    founding,
-    group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
+    departures, founding,
+    group::{Group, ProposeError, ReadError, WriteError},
     heartbeats,
     inbox::Inbox,
-    leadership,
-    log_store::LogStore,
-    machine::GroupMachine,
-    metrics::GroupMetrics,
-    network::Network,
-    purge::{self, Sending},
-    queue_replica::QueueReplica,
-    reach,
-    replica::{Replica, StateMachine},
-    replica_name::raft_id,
+    leadership, purge, reach,
     settings::Settings,
     shared::Shared,
-    sink::{CatalogSink, FatalHook, GroupSink, QueueSink},
-    standing::Standing,
+    sink::{CatalogSink, FatalHook, QueueSink},
     start_error::StartError,
+    starter::Starter,
     watchdog,
 };
 use openraft::Instant as _;
-use openraft::{Config, async_runtime::WatchReceiver};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use openraft::async_runtime::WatchReceiver;
+use parking_lot::{RwLock, RwLockReadGuard};
 use quorate_catalog::Catalog;
 use quorate_queue::Machine;
 use quorate_rpc::Links;
@@ -56,6 +43,7 @@ pub struct Groups {
     shared: Arc<Shared>,
     inbox: Inbox,
     catalog: Arc<RwLock<Catalog>>,
+    starter: Arc<Starter>,
 }
 
 impl Groups {
@@ -67,7 +55,7 @@ impl Groups {
     /// What [`StartError`] names; the process should end.
     pub async fn start(
         settings: Settings,
-        database: &Database,
+        database: &Arc<Database>,
         links: Links,
         inbox: &Inbox,
         sinks: Sinks,
@@ -76,32 +64,20 @@ impl Groups {
             return Err(StartError::NotMember(settings.me));
         }
         tick_every(settings.raft_heartbeat / 2);
-        let starter = Starter { config: Arc::new(settings.raft()?), settings, links, sinks };
+        let fatal = Arc::clone(&sinks.fatal);
+        let copy = Arc::clone(&sinks.copy);
+        let starter = Starter::new(settings.clone(), Arc::clone(database), links.clone(), sinks)?;
         let mut groups = BTreeMap::new();
-        let store = store(database, GroupId::CATALOG)?;
-        let catalog = Arc::clone(&starter.sinks.copy);
-        let (mark, machine) =
-            (Arc::clone(database.machine_mark()), starter.links.machine().clone());
-        let raised = Box::new(move |present| {
-            machine.raise(present);
-            mark.raise(present)
-        });
-        let sink = Arc::clone(&starter.sinks.catalog);
-        let replica = CatalogReplica::new(Arc::clone(&catalog), sink, raised);
-        let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.catalog) as _;
-        groups.insert(store.group(), starter.start(store, Box::new(replica), sink, None).await?);
-        for id in (1..=starter.settings.queue_groups).map(GroupId) {
-            let store = self::store(database, id)?;
-            let (replica, machine) =
-                QueueReplica::new(store.clone(), Arc::clone(&starter.sinks.queues));
-            let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.queues) as _;
-            let started = starter.start(store, Box::new(replica), sink, Some(machine)).await?;
-            groups.insert(id, started);
+        for id in (0..=settings.queue_groups).map(GroupId) {
+            // One that was removed is not started again.
+            if let Some(name) = starter.present(id)? {
+                groups.insert(id, starter.start(id, name).await?);
+            }
         }
-        let Starter { settings, links, sinks, .. } = starter;
         let writer = database.writer().clone();
-        let shared = Arc::new(Shared::new(settings, links, writer, groups, sinks.fatal));
-        let groups = Self { shared, inbox: inbox.clone(), catalog };
+        let shared = Arc::new(Shared::new(settings, links, writer, groups, fatal));
+        let (inbox, starter) = (inbox.clone(), Arc::new(starter));
+        let groups = Self { shared, inbox, catalog: copy, starter };
         groups.run().await?;
         Ok(groups)
     }
@@ -110,9 +86,7 @@ impl Groups {
         let shared = &self.shared;
         self.inbox.open(shared);
         for group in shared.all() {
-            group.replica().run();
-            group.raft().run();
-            tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(&group)));
+            set_to_work(shared, &group);
             founding::check_members(&shared.settings, &group).await?;
         }
         tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
@@ -224,6 +198,34 @@ impl Groups {
         leadership::transfer(&self.shared, group, to, deadline).await
     }
 
+    /// Begins a new replica of a group on this node, without a log: the group's leader sends it one
+    /// (MEM 7). Its name is on disk before it answers anybody.
+    ///
+    /// # Errors
+    /// As [`Groups::start`]; the process should end.
+    pub async fn add_replica(&self, id: GroupId, number: ReplicaNumber) -> Result<(), StartError> {
+        let name = ReplicaId { node: self.shared.settings.me, number };
+        let group = self.starter.begin(id, name).await?;
+        tracing::info!(group = %id, replica = %name, "a replica of the group begins here");
+        set_to_work(&self.shared, &group);
+        self.shared.add(group);
+        Ok(())
+    }
+
+    /// Ends this node's replica of a group and removes its data; its name is kept (MEM 9).
+    ///
+    /// # Errors
+    /// As [`Groups::start`]; the process should end.
+    pub async fn remove_replica(&self, id: GroupId) -> Result<(), StartError> {
+        let Some(group) = self.shared.remove(id) else { return Ok(()) };
+        let name = group.name();
+        end(&group).await;
+        drop(group);
+        self.starter.remove(id, name.number).await?;
+        tracing::info!(group = %id, replica = %name, "the replica of the group is removed");
+        Ok(())
+    }
+
     /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands its own
     /// to nodes that have caught up. Returns the groups that it still leads at the deadline, or
     /// when no node is left that could take them.
@@ -244,9 +246,7 @@ impl Groups {
         self.inbox.close();
         for group in self.all() {
             group.replica().checkpoint();
-            if let Err(error) = group.raft().shutdown().await {
-                tracing::error!(group = %group.id(), "the group did not stop cleanly: {error}");
-            }
+            end(&group).await;
         }
     }
 }
@@ -257,61 +257,15 @@ impl std::fmt::Debug for Groups {
     }
 }
 
-fn store(database: &Database, group: GroupId) -> Result<GroupStore, StartError> {
-    database.group(group).map_err(|source| StartError::Storage { group, source })
+fn set_to_work(shared: &Arc<Shared>, group: &Arc<Group>) {
+    group.replica().run();
+    group.raft().run();
+    tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(group)));
 }
 
-struct Starter {
-    settings: Settings,
-    config: Arc<Config>,
-    links: Links,
-    sinks: Sinks,
-}
-
-impl Starter {
-    async fn start(
-        &self,
-        store: GroupStore,
-        machine: Box<dyn GroupMachine>,
-        sink: Arc<dyn GroupSink>,
-        queues: Option<Arc<Mutex<Machine>>>,
-    ) -> Result<Arc<Group>, StartError> {
-        let id = store.group();
-        let metrics = Arc::new(GroupMetrics::default());
-        let vote = store.vote().map(|bytes| decode_vote(&bytes)).transpose();
-        let vote = vote.map_err(|source| StartError::Vote { group: id, source })?;
-        let me = self.settings.me;
-        let name = ReplicaId { node: me, number: ReplicaNumber(0) };
-        let standing = Standing::new(id, me, Arc::clone(&sink), vote, Arc::clone(&metrics));
-        let replica = Replica::load(
-            store.clone(),
-            machine,
-            Arc::clone(&standing),
-            sink,
-            Arc::clone(&self.sinks.fatal),
-            Arc::clone(&metrics),
-            self.settings.checkpoint_bytes,
-        )
-        .map_err(|source| StartError::Machine { group: id, source })?;
-        let log = LogStore::new(store.clone(), Arc::clone(&standing));
-        let sending = Arc::new(Sending::default());
-        let network = Network {
-            links: self.links.clone(),
-            me: raft_id(name),
-            group: id,
-            metrics: Arc::clone(&metrics),
-            sending: Arc::clone(&sending),
-            followers: Arc::new(Followers::default()),
-        };
-        let config = Arc::clone(&self.config);
-        let machine = StateMachine(Arc::clone(&replica));
-        let raft = GroupRaft::build(raft_id(name), config, network, log, machine).await;
-        let raft =
-            raft.map_err(|error| StartError::Raft { group: id, reason: error.to_string() })?;
-        let links = self.links.clone();
-        let parts =
-            Parts { me: name, raft, queues, replica, standing, store, links, metrics, sending };
-        Ok(Group::new(&self.settings, parts))
+async fn end(group: &Group) {
+    if let Err(error) = group.raft().shutdown().await {
+        tracing::error!(group = %group.id(), "the group did not stop cleanly: {error}");
     }
 }
 
@@ -342,7 +296,9 @@ async fn checkpoints(shared: Arc<Shared>) {
 async fn watch_over(shared: Arc<Shared>, group: Arc<Group>) {
     let mut server = group.raft().server_metrics();
     while server.changed().await.is_ok() {}
-    if *shared.stopping.borrow() {
+    // A replica that was removed has ended as it should.
+    let is_ours = shared.group(group.id()).is_some_and(|ours| Arc::ptr_eq(&ours, &group));
+    if *shared.stopping.borrow() || !is_ours {
         return;
     }
     let state = group.raft().metrics().borrow_watched().running_state.clone();

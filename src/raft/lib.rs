@@ -45,6 +45,7 @@ mod read;
 mod settings;
 mod shared;
 mod start_error;
+mod starter;
 mod succession;
 mod watchdog;
 

@@ -66,6 +66,16 @@ impl Shared {
         groups.into_iter()
     }
 
+    /// This node has a further replica.
+    pub(crate) fn add(&self, group: Arc<Group>) {
+        self.groups.write().insert(group.id(), group);
+    }
+
+    /// This node has no replica of the group any more.
+    pub(crate) fn remove(&self, id: GroupId) -> Option<Arc<Group>> {
+        self.groups.write().remove(&id)
+    }
+
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
