@@ -6,7 +6,7 @@ use crate::{
     group::{Group, ProposeError, ReadError, WriteError},
     heartbeats,
     inbox::Inbox,
-    leadership, purge, reach,
+    leadership, placements, purge, reach,
     settings::Settings,
     shared::Shared,
     sink::{CatalogSink, FatalHook, QueueSink},
@@ -96,6 +96,7 @@ impl Groups {
         tokio::spawn(until_stopped(shared, watchdog::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, leadership::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, reach::run(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, placements::run(self.clone())));
         Ok(())
     }
 
@@ -196,6 +197,20 @@ impl Groups {
     ) -> Result<(), leadership::TransferError> {
         let group = self.group(group).ok_or(leadership::TransferError::NotLeader)?;
         leadership::transfer(&self.shared, group, to, deadline).await
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether this node may begin that replica: its name has never acted here (MEM 9).
+    pub(crate) fn may_begin(&self, replica: ReplicaId, id: GroupId) -> Result<bool, StartError> {
+        self.starter.may_begin(id, replica.number)
+    }
+
+    /// A placement of a group that this node leads is reached (MEM 7).
+    pub(crate) fn placement_reached(&self, group: GroupId, number: u64) {
+        self.starter.sinks().catalog.placement_reached(group, number);
     }
 
     /// Begins a new replica of a group on this node, without a log: the group's leader sends it one

@@ -25,6 +25,7 @@ mod append_session;
 mod inbox;
 mod network;
 mod pipeline;
+mod placements;
 mod placing;
 mod service;
 mod snapshot_session;

@@ -30,13 +30,16 @@ pub(crate) enum Step {
     SetVoters(BTreeSet<u64>),
     /// These learners have no part in the group any more.
     Remove(BTreeSet<u64>),
+    /// Another replica leads from now on: this one shall vote no longer.
+    HandOver,
     /// The membership is what it shall be.
     Reached,
 }
 
-/// The next step from a membership, which is committed or not. `behind` gives the number of entries
+/// The next step of the leader `me` from a membership, which is committed or not. `behind` gives the number of entries
 /// that a replica lacks; `None` if that is not known.
 pub(crate) fn next_step(
+    me: u64,
     membership: &Membership,
     is_committed: bool,
     wanted: &Wanted,
@@ -51,10 +54,15 @@ pub(crate) fn next_step(
         return Step::Add(comes);
     }
     let is_voter = |id: &u64| membership.get_joint_config().iter().any(|set| set.contains(id));
-    if membership.get_joint_config() != std::slice::from_ref(&wanted.voters) {
+    // A leader that goes brings the others in first, and hands over to one of them.
+    let with_me: BTreeSet<u64> = wanted.voters.iter().copied().chain([me]).collect();
+    if membership.get_joint_config() != std::slice::from_ref(&with_me) {
         let may_vote = |id: &u64| is_voter(id) || behind(*id).is_some_and(|it| it <= BEHIND_MAX);
         let ready = wanted.voters.iter().all(may_vote);
-        return if ready { Step::SetVoters(wanted.voters.clone()) } else { Step::Wait };
+        return if ready { Step::SetVoters(with_me) } else { Step::Wait };
+    }
+    if !wanted.voters.contains(&me) {
+        return Step::HandOver;
     }
     let wanted: BTreeSet<u64> = all().collect();
     let surplus: BTreeSet<u64> = present.difference(&wanted).copied().collect();
@@ -84,26 +92,26 @@ mod tests {
     fn mem_07_a_replica_comes_as_a_learner_and_votes_when_it_has_caught_up() {
         let (here, wanted) = (membership(&[&[1, 2, 3]], &[1, 2, 3]), voters(&[1, 2, 4]));
         let unknown = |_| None;
-        assert_eq!(next_step(&here, false, &wanted, unknown), Step::Wait);
-        assert_eq!(next_step(&here, true, &wanted, unknown), Step::Add(4));
+        assert_eq!(next_step(1, &here, false, &wanted, unknown), Step::Wait);
+        assert_eq!(next_step(1, &here, true, &wanted, unknown), Step::Add(4));
         let learning = membership(&[&[1, 2, 3]], &[1, 2, 3, 4]);
-        assert_eq!(next_step(&learning, true, &wanted, unknown), Step::Wait);
-        assert_eq!(next_step(&learning, true, &wanted, |_| Some(1_001)), Step::Wait);
+        assert_eq!(next_step(1, &learning, true, &wanted, unknown), Step::Wait);
+        assert_eq!(next_step(1, &learning, true, &wanted, |_| Some(1_001)), Step::Wait);
         let changed = Step::SetVoters(ids(&[1, 2, 4]));
-        assert_eq!(next_step(&learning, true, &wanted, |_| Some(1_000)), changed);
+        assert_eq!(next_step(1, &learning, true, &wanted, |_| Some(1_000)), changed);
         // A leader that finds a joint membership continues.
         let joint = membership(&[&[1, 2, 3], &[1, 2, 4]], &[1, 2, 3, 4]);
-        assert_eq!(next_step(&joint, true, &wanted, unknown), changed);
+        assert_eq!(next_step(1, &joint, true, &wanted, unknown), changed);
         let reached = membership(&[&[1, 2, 4]], &[1, 2, 4]);
-        assert_eq!(next_step(&reached, true, &wanted, unknown), Step::Reached);
-        assert_eq!(next_step(&reached, false, &wanted, unknown), Step::Wait, "not committed");
+        assert_eq!(next_step(1, &reached, true, &wanted, unknown), Step::Reached);
+        assert_eq!(next_step(1, &reached, false, &wanted, unknown), Step::Wait, "not committed");
     }
 
     #[test]
     fn mem_07_learners_that_nobody_wants_go_last() {
         let here = membership(&[&[1, 2, 4]], &[1, 2, 3, 4, 5]);
         let wanted = Wanted { voters: ids(&[1, 2, 4]), learners: ids(&[5]) };
-        assert_eq!(next_step(&here, true, &wanted, |_| None), Step::Remove(ids(&[3])));
+        assert_eq!(next_step(1, &here, true, &wanted, |_| None), Step::Remove(ids(&[3])));
     }
 
     /// What openraft makes of a step.
@@ -143,8 +151,15 @@ mod tests {
             let configs = if joint.is_empty() { vec![former] } else { vec![former, joint] };
             let mut now = Membership::new(configs, nodes).unwrap();
             let wanted = Wanted { learners: &learners - &voters, voters };
+            let mut leader = now.voter_ids().next().unwrap();
             for _ in 0..20 {
-                let step = next_step(&now, true, &wanted, |_| Some(0));
+                let step = next_step(leader, &now, true, &wanted, |_| Some(0));
+                if step == Step::HandOver {
+                    prop_assert!(!wanted.voters.contains(&leader));
+                    leader = *wanted.voters.first().unwrap();
+                    prop_assert!(now.voter_ids().any(|id| id == leader), "it can be elected");
+                    continue;
+                }
                 if step == Step::Reached {
                     let nodes: BTreeSet<u64> = now.nodes().map(|(id, ())| *id).collect();
                     prop_assert_eq!(now.get_joint_config(), &vec![wanted.voters.clone()]);

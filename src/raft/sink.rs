@@ -44,6 +44,12 @@ pub trait CatalogSink: GroupSink {
     /// An entry has been applied, on every node. Called under the rules of [`GroupSink`]'s methods;
     /// the catalog's lock is not held.
     fn applied(&self, id: EntryId, leading: bool, entry: &CatalogEntry, output: &CatalogOutput);
+
+    /// The membership of a group that this node leads is what the placement with that number names
+    /// (MEM 7). Called again until the catalog knows.
+    fn placement_reached(&self, group: GroupId, number: u64) {
+        let _ = (group, number);
+    }
 }
 
 /// Called once when a group cannot continue: the process must end with a log line. The arguments

@@ -69,6 +69,17 @@ impl Starter {
         Ok(Some(ReplicaId { node: self.settings.me, number }))
     }
 
+    /// Whether no replica with that number, or a later one, has been here (MEM 9).
+    pub(crate) fn may_begin(&self, id: GroupId, number: ReplicaNumber) -> Result<bool, StartError> {
+        let failed = |source| StartError::Storage { group: id, source };
+        let record = self.database.replica(id).map_err(failed)?;
+        Ok(record.is_none_or(|record| record.number < number))
+    }
+
+    pub(crate) fn sinks(&self) -> &Sinks {
+        &self.sinks
+    }
+
     /// Starts a replica that is on disk: reads its state back, and applies what its log has
     /// committed.
     pub(crate) async fn start(
