@@ -162,7 +162,9 @@ fn behind(group: &Group, replica: u64) -> Option<u64> {
 
 async fn change(group: &Group, change: ChangeMembers<u64, ()>) {
     let text = format!("{change:?}");
-    match timeout(STEP_MAX, group.raft().change_membership(change, false)).await {
+    // All members receive the catalog, whether they vote or not (MEM 12).
+    let keeps_learners = group.id() == GroupId::CATALOG;
+    match timeout(STEP_MAX, group.raft().change_membership(change, keeps_learners)).await {
         Ok(Ok(_)) => tracing::info!(group = %group.id(), change = text, "membership changed"),
         Ok(Err(error)) => {
             tracing::info!(group = %group.id(), change = text, "membership not changed: {error}");
