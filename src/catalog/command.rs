@@ -8,7 +8,8 @@ use crate::{
     policy::{PolicyName, PolicyRecord},
 };
 use quorate_types::{
-    BootNumber, Exception, Incarnation, NodeId, QueueId, ResourceName, Stamp, StartNumber,
+    BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
+    StartNumber,
 };
 
 /// One entry of the catalog group's log: commands that are applied one after the other.
@@ -24,6 +25,9 @@ pub struct CatalogEntry {
 /// log wins. A repeat of each is harmless (a proposer that lost the answer sends again).
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogCommand {
+    /// Raises the version of the replicated machine to this one, if it is the next (MEM 15). Binaries
+    /// that know the first version only do not know this command.
+    RaiseMachine(MachineVersion),
     /// Fixes the cluster's shape; only the first such command has an effect.
     Form(ClusterShape),
     /// A process announces its start; its start number is the index of this entry (SES 1). Ends
@@ -90,7 +94,7 @@ impl CatalogCommand {
     #[must_use]
     pub fn object(&self) -> String {
         match self {
-            Self::Form(_) | Self::NewLife { .. } => "the cluster".to_owned(),
+            Self::Form(_) | Self::NewLife { .. } | Self::RaiseMachine(_) => "the cluster".to_owned(),
             Self::NodeStarted { node, .. } | Self::NodeDown { node, .. } => format!("node {node}"),
             Self::DeclareExchange(ExchangeRecord { name, .. })
             | Self::DeleteExchange { exchange: name, .. } => format!("exchange {name}"),

@@ -15,7 +15,7 @@ use crate::{
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
 };
-use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId, QueueId, ShortString};
+use quorate_types::{BootNumber, CatalogIndex, GroupId, MachineVersion, NodeId, QueueId, ShortString};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -33,6 +33,7 @@ pub struct Catalog {
     unsaved: bool,
     next_binding: u64,
     pub(crate) shape: Option<ClusterShape>,
+    pub(crate) machine: MachineVersion,
     pub(crate) life: u64,
     pub(crate) life_boot: Option<BootNumber>,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
@@ -106,6 +107,7 @@ impl Catalog {
             unsaved: false,
             next_binding: 1,
             shape: None,
+            machine: MachineVersion::FIRST,
             life: 0,
             life_boot: None,
             nodes: BTreeMap::new(),
@@ -144,6 +146,7 @@ impl Catalog {
 
     fn command(&mut self, command: &CatalogCommand, out: &mut CatalogOutput) -> CatalogReply {
         match command {
+            CatalogCommand::RaiseMachine(to) => self.raise_machine(*to, out),
             CatalogCommand::Form(shape) => self.form(*shape, out),
             CatalogCommand::NodeStarted { node, incarnation, boot, rpc_address, amqp_address } => {
                 let announced = NodeEntry {
@@ -206,6 +209,7 @@ impl Catalog {
             life: self.life,
             life_boot: self.life_boot,
             shape: self.shape,
+            machine: self.machine,
         }
     }
 
@@ -217,6 +221,7 @@ impl Catalog {
         self.life = state.life;
         self.life_boot = state.life_boot;
         self.shape = state.shape;
+        self.machine = state.machine;
     }
 
     /// The record of that key has changed or was removed: every replica writes it, and the digest
@@ -228,6 +233,10 @@ impl Catalog {
                 digest.word(1);
                 digest.word(self.life);
                 self.shape.iter().for_each(|shape| shape.feed(&mut digest));
+                // Replicas that know the first version only must come to the same digest.
+                if self.machine > MachineVersion::FIRST {
+                    digest.word(u64::from(self.machine.0));
+                }
             }
             CatalogKey::Vhost(name) => note(&mut digest, 2, name, self.vhost(name)),
             CatalogKey::User(name) => note(&mut digest, 3, name, self.users.get(name)),

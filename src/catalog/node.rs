@@ -8,7 +8,7 @@ use crate::{
     output::{CatalogEvent, CatalogOutput},
     record::{CatalogKey, NodeEntry},
 };
-use quorate_types::{BootNumber, Home, NodeId, QueueId, SessionId, StartNumber};
+use quorate_types::{BootNumber, Home, MachineVersion, NodeId, QueueId, SessionId, StartNumber};
 
 /// Number of former processes that are remembered of each node.
 pub const FORMER_BOOTS_MAX: usize = 8;
@@ -66,6 +66,26 @@ impl Catalog {
     #[must_use]
     pub fn shape(&self) -> Option<ClusterShape> {
         self.shape
+    }
+
+    /// The present version of the replicated machine.
+    #[must_use]
+    pub fn machine(&self) -> MachineVersion {
+        self.machine
+    }
+
+    /// MEM 15: only the next version has an effect, so that a repeat has none.
+    pub(crate) fn raise_machine(
+        &mut self,
+        to: MachineVersion,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        if to == self.machine.next() {
+            self.machine = to;
+            self.changed(CatalogKey::State, out);
+            out.events.push(CatalogEvent::MachineRaised(to));
+        }
+        CatalogReply::Done
     }
 
     /// Only the first command of this kind has an effect.

@@ -12,7 +12,7 @@ use crate::{
     vhost::VhostMetadata,
 };
 use quorate_types::{
-    BootNumber, CatalogIndex, Incarnation, NodeId, QueueId, ResourceName, ShortString, StartNumber,
+    BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber,
     VhostName,
 };
 use std::{fmt, sync::Arc};
@@ -128,6 +128,8 @@ pub struct CatalogState {
     pub life_boot: Option<BootNumber>,
     /// The cluster's shape; `None` until it is formed.
     pub shape: Option<ClusterShape>,
+    /// Version of the replicated machine (MEM 15).
+    pub machine: MachineVersion,
 }
 
 /// A virtual host.

@@ -268,6 +268,7 @@ pub(crate) fn node_status(
         product_version: facts.product_version.clone(),
         version: facts.version.clone(),
         os_pid: std::process::id(),
+        machine_newest: view.machine_newest.0,
         uptime_s: facts.started.elapsed().as_secs(),
         cores: process.cores,
         memory_bytes: process.resident_bytes,

@@ -11,7 +11,7 @@ use quorate_broker::{Amount, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{ConsumerId, Exception, GroupId, NodeId, ResourceName, ShortString, VhostName};
+use quorate_types::{ConsumerId, Exception, GroupId, MachineVersion, NodeId, ResourceName, ShortString, VhostName};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -53,7 +53,7 @@ impl Source for Quiet {
     }
 
     fn cluster(&self) -> ClusterView {
-        ClusterView { cluster: None, catalog_leader: None, members: Vec::new() }
+        ClusterView { cluster: None, catalog_leader: None, members: Vec::new(), machine: MachineVersion::FIRST }
     }
 
     fn node_status(&self) -> NodeView {

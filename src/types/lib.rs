@@ -6,6 +6,7 @@ mod delivery;
 mod exception;
 mod field_table;
 mod id;
+mod machine_version;
 mod message;
 mod name;
 mod planted;
@@ -25,6 +26,7 @@ pub use id::{
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, Sequence,
     SessionId, StartNumber, Term,
 };
+pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
 pub use planted::PlantedBug;

@@ -60,5 +60,6 @@ mod transactions;
 mod ttl;
 mod turns;
 mod unreachable;
+mod versions;
 mod vhosts;
 mod wall_clock;

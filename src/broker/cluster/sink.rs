@@ -78,6 +78,9 @@ impl CatalogSink for Broker {
         for event in &output.events {
             match event {
                 CatalogEvent::Formed(_) => node.base.catalog.note_formed(),
+                CatalogEvent::MachineRaised(to) => {
+                    tracing::info!(%to, "the cluster's machine version is raised");
+                }
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,

@@ -16,7 +16,7 @@ use crate::{
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
+    ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId, ResourceName, ShortString,
     VhostName,
 };
 use std::{
@@ -159,6 +159,7 @@ impl Views<'_> {
             cluster: catalog.shape().map(|shape| shape.cluster),
             catalog_leader: node.base.context.catalog_leader(),
             members: members.collect(),
+            machine: catalog.machine(),
         }
     }
 
@@ -176,9 +177,11 @@ impl Views<'_> {
             let catalog = node.base.catalog.read();
             (catalog.queue_count() + unnamed, catalog.vhosts().count())
         };
+        let links = node.base.context.peers.links();
         NodeView {
             id: node.base.context.me,
             start: node.base.context.session().map(|session| session.start),
+            machine_newest: links.map_or(MachineVersion::FIRST, |links| links.machine().newest()),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_high_watermark,
             disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),

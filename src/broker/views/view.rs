@@ -14,7 +14,7 @@ use crate::{
 };
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
+    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId, QueueId, QueueType,
     ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::collections::BTreeMap;
@@ -251,6 +251,8 @@ pub struct ClusterView {
     pub catalog_leader: Option<NodeId>,
     /// Members, by id.
     pub members: Vec<MemberView>,
+    /// Version of the replicated machine (MEM 15).
+    pub machine: MachineVersion,
 }
 
 /// A resource alarm (ALM-01).
@@ -300,6 +302,8 @@ pub struct NodeView {
     pub id: NodeId,
     /// Number of this process's start; `None` until it has been announced (SES 1).
     pub start: Option<StartNumber>,
+    /// The newest version of the replicated machine that the node agrees to (MEM 15).
+    pub machine_newest: MachineVersion,
     /// Alarms in force on this node itself.
     pub alarms: Vec<Alarm>,
     /// Memory above which the memory alarm is on, bytes.

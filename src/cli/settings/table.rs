@@ -106,6 +106,11 @@ settings! {
     /// Number of Raft groups that queues are spread over, from 1 to 1024. It is fixed when the
     /// cluster is formed; the value must not change after that.
     queue_groups: u16 = "12";
+    /// Newest machine version, as `quorate ctl cluster_status` shows it, that this node agrees to. The
+    /// cluster raises its version as soon as all nodes agree, and never lowers it: an older release
+    /// of quorate may refuse the data after that. Set it to the present version before an upgrade
+    /// that you may want to undo. Empty: the newest one that this release knows.
+    machine_version_max: Option<u32> = "";
     /// Product name that the node reports to AMQP clients.
     identify_as: Identity = "rabbitmq";
     /// Users that may log in from loopback addresses only, separated by commas. `none`: no user is

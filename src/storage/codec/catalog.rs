@@ -4,8 +4,8 @@ use super::{
     DecodeError,
     catalog_access::{access_command, put_access_command},
     catalog_parts::{
-        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
-        shape,
+        binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
+        queue_entry, shape,
     },
     catalog_policy::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
@@ -37,6 +37,7 @@ const SET_POLICY: u8 = 12;
 const CLEAR_POLICY: u8 = 13;
 const SET_PARAMETER: u8 = 14;
 const CLEAR_PARAMETER: u8 = 15;
+const RAISE_MACHINE: u8 = 16;
 
 /// Encodes an entry.
 #[must_use]
@@ -103,6 +104,10 @@ fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut Byte
 
 fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
     match command {
+        CatalogCommand::RaiseMachine(to) => {
+            out.put_u8(RAISE_MACHINE);
+            put_int(out, u64::from(to.0));
+        }
         CatalogCommand::Form(shape) => {
             out.put_u8(FORM);
             put_shape(*shape, out);
@@ -166,6 +171,7 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
 
 fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
     Ok(match cursor.u8()? {
+        RAISE_MACHINE => CatalogCommand::RaiseMachine(machine_version(cursor)?),
         FORM => CatalogCommand::Form(shape(cursor)?),
         NODE_STARTED => CatalogCommand::NodeStarted {
             node: NodeId(cursor.u16()?),

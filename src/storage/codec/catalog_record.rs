@@ -7,8 +7,8 @@ use super::{
         user, vhost,
     },
     catalog_parts::{
-        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
-        shape,
+        binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
+        queue_entry, shape,
     },
     catalog_policy::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
@@ -20,7 +20,7 @@ use super::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry};
-use quorate_types::{BootNumber, CatalogIndex, Incarnation, NodeId, StartNumber};
+use quorate_types::{BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, StartNumber};
 
 const VERSION: u8 = 1;
 
@@ -35,6 +35,8 @@ const PERMISSION: u8 = 8;
 const TOPIC_PERMISSION: u8 = 9;
 const POLICY: u8 = 10;
 const PARAMETER: u8 = 11;
+/// State of a version of the replicated machine after the first one.
+const STATE_OF_MACHINE: u8 = 12;
 
 /// Encodes a record's key.
 #[must_use]
@@ -173,7 +175,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let record = match cursor.u8()? {
-        STATE => CatalogRecord::State(state(&mut cursor)?),
+        STATE => CatalogRecord::State(state(&mut cursor, MachineVersion::FIRST)?),
+        STATE_OF_MACHINE => {
+            let machine = machine_version(&mut cursor)?;
+            CatalogRecord::State(state(&mut cursor, machine)?)
+        }
         VHOST => CatalogRecord::Vhost(vhost(&mut cursor)?),
         USER => CatalogRecord::User(user(&mut cursor)?),
         NODE => CatalogRecord::Node(node(&mut cursor)?),
@@ -191,7 +197,12 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
 }
 
 fn put_state(state: &CatalogState, out: &mut BytesMut) {
-    out.put_u8(STATE);
+    if state.machine == MachineVersion::FIRST {
+        out.put_u8(STATE);
+    } else {
+        out.put_u8(STATE_OF_MACHINE);
+        put_int(out, u64::from(state.machine.0));
+    }
     put_int(out, state.version.0);
     out.put_u64(state.digest);
     put_int(out, state.next_binding);
@@ -206,7 +217,7 @@ fn put_state(state: &CatalogState, out: &mut BytesMut) {
     }
 }
 
-fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
+fn state(cursor: &mut Cursor<'_>, machine: MachineVersion) -> Result<CatalogState, DecodeError> {
     Ok(CatalogState {
         version: CatalogIndex(cursor.int()?),
         digest: u64::from_be_bytes(cursor.array()?),
@@ -214,6 +225,7 @@ fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
         life: cursor.int()?,
         life_boot: if cursor.bool()? { Some(boot(cursor)?) } else { None },
         shape: if cursor.bool()? { Some(shape(cursor)?) } else { None },
+        machine,
     })
 }
 

@@ -12,6 +12,7 @@ mod codecs;
 mod crash;
 mod damage;
 mod donor;
+mod machine_version;
 mod model;
 mod opening;
 mod reading;

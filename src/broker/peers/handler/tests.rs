@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use quorate_rpc::{
-    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin, PeerHello,
+    Cause, ClusterCell, MachineCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin, PeerHello,
     Responder,
 };
 use quorate_types::{
@@ -53,6 +53,7 @@ fn links(
         secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
         tls: None,
         cluster: ClusterCell::new(Some(ClusterId(1))),
+        machine: MachineCell::default(),
         lane_bytes: 4,
     };
     let links = Links::new(config, Arc::new(Services(sender)));

@@ -277,6 +277,7 @@ impl Source for World {
             cluster: Some(ClusterId(0xc1)),
             catalog_leader: Some(NodeId(1)),
             members: (1..).zip(&self.members).map(member).collect(),
+            machine: MachineVersion::NEWEST,
         }
     }
 
@@ -292,6 +293,7 @@ impl Source for World {
             log_bytes: 4096,
         };
         NodeView {
+            machine_newest: MachineVersion::NEWEST,
             id: NodeId(self.id),
             start: Some(StartNumber(40)),
             alarms: if self.id == 2 { vec![Alarm::Disk] } else { Vec::new() },
