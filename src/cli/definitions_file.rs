@@ -7,7 +7,7 @@
 
 use quorate_broker::Broker;
 use quorate_catalog::{Definitions, DefinitionsError};
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc, time::Duration};
 use tokio::{task::JoinHandle, time::sleep};
 
 /// How often it is checked whether the node serves clients.
@@ -97,7 +97,7 @@ impl DefinitionsFile {
 }
 
 /// Objects as text, so that the log says what an import has overwritten.
-fn listed(objects: &[String]) -> String {
+fn listed(objects: &BTreeSet<String>) -> String {
     let named: Vec<&str> = objects.iter().take(NAMED_MAX).map(String::as_str).collect();
     match objects.len().saturating_sub(NAMED_MAX) {
         0 if named.is_empty() => "nothing".to_owned(),
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn the_log_names_what_has_changed_up_to_a_bound() {
-        let objects: Vec<String> = (0..22).map(|number| format!("user '{number}'")).collect();
-        assert_eq!(listed(&[]), "nothing");
-        assert_eq!(listed(objects.get(..2).unwrap()), "user '0', user '1'");
-        let line = listed(&objects);
-        assert!(line.ends_with("user '19' and 2 more"), "{line}");
+        let users = |count| (0..count).map(|number| format!("user '{number:02}'")).collect();
+        assert_eq!(listed(&users(0)), "nothing");
+        assert_eq!(listed(&users(2)), "user '00', user '01'");
+        let line = listed(&users(22));
+        assert!(line.ends_with("user '18', user '19' and 2 more"), "{line}");
     }
 }

@@ -25,7 +25,7 @@ use quorate_catalog::{
     leader_locator, refusal,
 };
 use quorate_types::{CatalogIndex, QueueArguments};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Commands in one catalog entry.
 const STEPS_AT_ONCE: usize = 500;
@@ -37,8 +37,8 @@ const READS_MAX: u32 = 5;
 /// What an import has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Objects that were made or changed.
-    pub changed: Vec<String>,
+    /// Objects that were made or changed, in part by others who imported at the same time.
+    pub changed: BTreeSet<String>,
     /// What was passed over, and why.
     pub left_out: Vec<String>,
 }
@@ -74,20 +74,18 @@ impl Operator<'_> {
     /// The object that cannot be taken, and then nothing has been changed; or that the cluster did
     /// not take all of it in time: importing again goes on.
     pub async fn import_definitions(&self, text: Arc<str>) -> Result<Imported, ImportError> {
-        let mut reads = 0;
+        let (mut reads, mut changed) = (0, BTreeSet::new());
         loop {
             let definitions = self.read_definitions(Arc::clone(&text)).await?;
             reads += 1;
+            changed.extend(definitions.changed.iter().cloned());
             match self.apply_definitions(&definitions).await {
                 // It was taken when it was tried out: others have changed the catalog since then.
                 Err(ImportError::Invalid(error)) if reads < READS_MAX => {
                     tracing::debug!(%error, "definitions are read again");
                 }
                 Err(error) => return Err(error),
-                Ok(()) => {
-                    let Definitions { changed, left_out, .. } = definitions;
-                    return Ok(Imported { changed, left_out });
-                }
+                Ok(()) => return Ok(Imported { changed, left_out: definitions.left_out }),
             }
         }
     }
