@@ -1,13 +1,16 @@
 //! `quorate server`: one node, from its settings to its end.
 //!
 //! 1. The cluster secret is found or made.
-//! 2. The files of TLS are loaded. The ports are bound, so that one in use is refused before anything is touched.
+//! 2. The files of TLS and of definitions are read. The ports are bound, so that one in use is refused before
+//!    anything is touched.
 //! 3. The data directory is opened and the broker started (`wiring`).
-//! 4. The rpc port, then HTTP, then AMQP are served.
+//! 4. The rpc port, then HTTP, then AMQP are served. Definitions are imported when the node is ready
+//!    but for them.
 //! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
 //!    port closes, leaderships are handed over, clients are told, the disk is left in order, the
 //!    other ports close.
 
+use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
@@ -52,6 +55,9 @@ pub(crate) enum StartError {
     /// A file of TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The file of definitions cannot be used.
+    #[error(transparent)]
+    Definitions(#[from] DefinitionsFileError),
     /// The node cannot listen at an address.
     #[error("setting {setting}: {address}: {source}")]
     Address { setting: &'static str, address: String, source: io::Error },
@@ -196,6 +202,8 @@ pub(crate) async fn run(
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let tls = Tls::load(settings)?;
+    let definitions =
+        settings.definitions_file.as_deref().map(DefinitionsFile::read).transpose()?;
     let ports = Ports::bind(settings).await?;
     let system = |source| StartError::System { what: "cannot use the bound ports", source };
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
@@ -207,6 +215,7 @@ pub(crate) async fn run(
     );
     tls.keep_current();
     let mut node = wiring::start(settings, &facts, secret.clone(), tls.rpc.clone()).await?;
+    let importing = definitions.map(|file| file.begin_import(node.broker.clone()));
 
     let (stop, stopping) = watch::channel(false);
     let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
@@ -234,6 +243,9 @@ pub(crate) async fn run(
     };
     if let ExitReason::Asked(signal) = reason {
         reporting.abort();
+        if let Some(importing) = importing {
+            importing.abort();
+        }
         tracing::info!(signal, "node is stopping");
         node.stop().await;
         stop.send_replace(true);

@@ -242,6 +242,7 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
         let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
         reasons.push(format!("no leader in group {}", groups.join(", ")));
     }
+    reasons.extend(readiness.definitions.clone());
     reasons.join("; ")
 }
 

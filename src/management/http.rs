@@ -180,8 +180,8 @@ async fn live() -> &'static str {
     "ok\n"
 }
 
-/// 503 with the reason until clients can be served: the node has a routing lease and every group
-/// a leader.
+/// 503 with the reason until clients can be served: the node has a routing lease, every group a
+/// leader, and the definitions of the start are imported.
 async fn ready<S: Source>(State(shown): State<Shown<S>>) -> Response {
     let readiness = shown.source.readiness();
     if readiness.is_ready() {

@@ -155,10 +155,18 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let (code, why) = get(at, "/health/ready").await;
     assert_eq!(code, 503);
     assert_eq!(why, "the node is still starting; no routing lease from the catalog's leader\n");
-    *node.0.lock().unwrap() =
-        Readiness { catalog_lease: true, serving: true, leaderless: vec![GroupId(3), GroupId(7)] };
-    assert_eq!(get(at, "/health/ready").await, (503, "no leader in group 3, 7\n".to_owned()));
+    *node.0.lock().unwrap() = Readiness {
+        catalog_lease: true,
+        serving: true,
+        leaderless: vec![GroupId(3), GroupId(7)],
+        definitions: Some("definitions of x.json: not imported yet".to_owned()),
+    };
+    let why = "no leader in group 3, 7; definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
     node.0.lock().unwrap().leaderless.clear();
+    let why = "definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
+    node.0.lock().unwrap().definitions = None;
     assert_eq!(get(at, "/health/ready").await, (200, "ok\n".to_owned()));
 
     let (code, page) = get(at, "/metrics").await;

@@ -203,6 +203,7 @@ impl Views<'_> {
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
             leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
+            definitions: node.base.context.awaited_definitions(),
         }
     }
 

@@ -344,13 +344,21 @@ pub struct Readiness {
     pub serving: bool,
     /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
+    /// Why the definitions of the start are not imported yet; `None` if they are.
+    pub definitions: Option<String>,
 }
 
 impl Readiness {
     /// Clients can be served in full.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub fn serves(&self) -> bool {
         self.catalog_lease && self.serving && self.leaderless.is_empty()
+    }
+
+    /// Clients can be served in full, and find what the definitions name.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.serves() && self.definitions.is_none()
     }
 }
 

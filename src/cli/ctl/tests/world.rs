@@ -330,6 +330,7 @@ impl Source for World {
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
+            definitions: None,
         }
     }
 
