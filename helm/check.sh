@@ -137,6 +137,7 @@ done
 render --dry-run=server | diff "$work/upgrade.yaml" - || fail "two upgrades render different objects"
 api=()
 
+refused "drain.timeoutSeconds 91 120" --set drain.timeoutSeconds=91
 refused "replicaCount" --set replicaCount=2
 refused "replicaCount" --set replicaCount=4
 refused "replicas" --set replicas=3

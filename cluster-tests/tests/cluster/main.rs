@@ -23,6 +23,7 @@ mod definitions;
 mod delayed;
 mod delivery_limit;
 mod disk_faults;
+mod draining;
 mod exchanges;
 mod exclusive;
 mod expiry;

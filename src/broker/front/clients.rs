@@ -11,6 +11,7 @@ use crate::{
 use parking_lot::Mutex;
 use quorate_types::{ConsumerId, Exception, ReplyCode};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The clients of one node.
@@ -24,6 +25,10 @@ pub(crate) struct Clients {
     pub(crate) logins: Logins,
     /// When the connections that hold most memory were last searched for.
     pub(crate) relief: Mutex<Option<Instant>>,
+    /// Whether this node is drained: it has no new clients.
+    pub(crate) drained: watch::Sender<bool>,
+    /// Held while `drained` and the groups follow a command of an operator.
+    pub(crate) maintenance: tokio::sync::Mutex<()>,
 }
 
 impl Clients {
@@ -36,6 +41,8 @@ impl Clients {
             counts: Counts::default(),
             logins: Logins::default(),
             relief: Mutex::default(),
+            drained: watch::Sender::new(false),
+            maintenance: tokio::sync::Mutex::default(),
         }
     }
 

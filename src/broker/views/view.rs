@@ -340,13 +340,15 @@ pub struct Readiness {
     pub serving: bool,
     /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
+    /// The node is drained (MEM 13).
+    pub drained: bool,
 }
 
 impl Readiness {
     /// Clients can be served in full.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.catalog_lease && self.serving && self.leaderless.is_empty()
+        self.catalog_lease && self.serving && self.leaderless.is_empty() && !self.drained
     }
 }
 
