@@ -6,18 +6,15 @@
 
 use crate::{
     client::Event,
-    front::connection_state::ConnectionState,
+    front::{clients::drained, connection_state::ConnectionState},
     node::Node,
     views::administration::{Operator, Views},
 };
 use quorate_raft::DrainError;
-use quorate_types::{Exception, GroupId, ReplyCode};
+use quorate_types::GroupId;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-
-/// What clients of a drained node are told; RabbitMQ's words.
-const TEXT: &str = "Node was put into maintenance mode";
 
 /// Longest wait for other nodes to take the leaderships, before the first client is closed: until then
 /// the clients' requests need not wait for an election.
@@ -46,11 +43,6 @@ impl Left {
     }
 }
 
-/// The close of a client because the node is drained.
-pub(crate) fn refusal() -> Exception {
-    Exception::new(ReplyCode::ConnectionForced, TEXT)
-}
-
 impl Operator<'_> {
     /// Drains this node, or does nothing if it is drained. Does not wait until that has an effect;
     /// see [`Operator::left`].
@@ -59,9 +51,9 @@ impl Operator<'_> {
     /// No other node takes leaderships, or this one is still starting.
     pub async fn drain(&self) -> Result<(), DrainError> {
         // A task, so that a caller who leaves does not leave it half done.
-        let drained = self.0.base.context.spawn(drain(Arc::clone(self.0)));
+        let draining = self.0.base.context.spawn(drain(Arc::clone(self.0)));
         // The task is not cancelled and does not panic, unless the process ends.
-        drained.await.unwrap_or(Err(DrainError::Starting))
+        draining.await.unwrap_or(Err(DrainError::Starting))
     }
 
     /// Ends the draining, or does nothing if this node is not drained.
@@ -153,7 +145,7 @@ async fn close_clients(node: &Node) {
             open.into_iter().filter(|one| one.id.number > last).take(most).collect();
         // After the newest one, what has come or stayed is closed from the beginning.
         last = next.last().map_or(0, |one| one.id.number);
-        next.iter().for_each(|one| one.mailbox.put(Event::Close(refusal())));
+        next.iter().for_each(|one| one.mailbox.put(Event::Close(drained())));
         sleep(STEP).await;
     }
 }

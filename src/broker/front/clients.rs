@@ -14,6 +14,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// Why a drained node closes and refuses its clients, in RabbitMQ's words (CONN-29).
+pub(crate) fn drained() -> Exception {
+    Exception::new(ReplyCode::ConnectionForced, "Node was put into maintenance mode")
+}
+
 /// The clients of one node.
 #[derive(Debug)]
 pub(crate) struct Clients {
