@@ -156,6 +156,7 @@ definitions own '{"definitions.json": "e30K"}'
 [ "$(checksum "${own[@]}")" != "$old" ] || fail "changed definitions do not restart the nodes"
 api=()
 
+refused "drain.timeoutSeconds 91 120" --set drain.timeoutSeconds=91
 refused "replicaCount" --set replicaCount=2
 refused "replicaCount" --set replicaCount=4
 refused "replicas" --set replicas=3

@@ -131,6 +131,12 @@ impl Context {
         database.map(|database| database.stats()).unwrap_or_default()
     }
 
+    /// Duration so far of the sync that is under way in this node's database.
+    pub(crate) fn sync_under_way(&self) -> Duration {
+        let database = self.database.get().and_then(Weak::upgrade);
+        database.map(|database| database.writer().stalled_for()).unwrap_or_default()
+    }
+
     /// Whether a node is this one, or is linked with it.
     pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
         node == self.me || self.peers.connected(node).is_some()

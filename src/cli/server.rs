@@ -20,8 +20,8 @@ use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Router,
-    log_readiness,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
+    Router, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -219,15 +219,18 @@ pub(crate) async fn run(
 
     let (stop, stopping) = watch::channel(false);
     let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
-    let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers.clone());
-    let access = AccessService::new(node.broker.clone(), peers);
-    let policies = PolicyService::new(node.broker.clone(), Arc::clone(&facts));
+    let runtimes = [("quorate", Handle::current()), ("clients", clients.runtime.clone())];
+    let (broker, pulses) = (&node.broker, Pulses::watch(&runtimes));
+    let admin =
+        AdminService::new(broker.clone(), Arc::clone(&facts), pulses.clone(), peers.clone());
+    let access = AccessService::new(broker.clone(), peers);
+    let policies = PolicyService::new(broker.clone(), Arc::clone(&facts));
     let routes = node.routes.clone();
     let routes = routes.add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
     let routes = routes.add_service(PoliciesServer::new(policies));
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
-    let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
+    let router = quorate_management::router(broker.clone(), Arc::clone(&facts), pulses);
     let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,

@@ -5,6 +5,7 @@ use crate::{
     catalog_replica::CatalogReplica,
     codec::decode_vote,
     departures,
+    draining::{self, DrainError},
     followers::Followers,
     founding,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
@@ -124,6 +125,7 @@ impl Groups {
         tokio::spawn(until_stopped(shared, watchdog::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, leadership::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, reach::run(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, draining::run(Arc::clone(shared))));
         Ok(())
     }
 
@@ -230,6 +232,27 @@ impl Groups {
     ) -> Result<(), leadership::TransferError> {
         let group = self.group(group).ok_or(leadership::TransferError::NotLeader)?;
         leadership::transfer(&self.shared, group, to, deadline).await
+    }
+
+    /// Drains this node (MEM 13): from now on it takes no more leaderships, and hands its own to nodes
+    /// that have caught up, until [`Groups::revive`]. Its replicas go on. It leads only groups that no
+    /// other node can lead.
+    ///
+    /// # Errors
+    /// No other node takes leaderships, or there is none; this node goes on as before.
+    pub async fn drain(&self) -> Result<(), DrainError> {
+        draining::drain(&self.shared).await
+    }
+
+    /// Ends the draining: this node may lead again. Returns whether it was drained.
+    pub fn revive(&self) -> bool {
+        draining::revive(&self.shared)
+    }
+
+    /// The groups that this process has been elected in and not deposed.
+    #[must_use]
+    pub fn led(&self) -> Vec<GroupId> {
+        leadership::groups_led(&self.shared).into_iter().collect()
     }
 
     /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands its own

@@ -29,6 +29,7 @@ mod snapshot_session;
 
 mod departures;
 mod disk_wait;
+mod draining;
 mod followers;
 mod founding;
 mod gate;
@@ -47,6 +48,7 @@ mod succession;
 mod watchdog;
 
 pub use codec::DecodeError;
+pub use draining::DrainError;
 pub use group::{Group, ProposeError, ReadError, WriteError};
 pub use groups::{Groups, Sinks};
 pub use inbox::Inbox;

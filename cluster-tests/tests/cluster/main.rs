@@ -24,6 +24,7 @@ mod definitions_file;
 mod delayed;
 mod delivery_limit;
 mod disk_faults;
+mod draining;
 mod exchanges;
 mod exclusive;
 mod expiry;

@@ -346,6 +346,8 @@ pub struct Readiness {
     pub leaderless: Vec<GroupId>,
     /// Why the definitions of the start are not imported yet; `None` if they are.
     pub definitions: Option<String>,
+    /// The node is drained (MEM 13).
+    pub drained: bool,
 }
 
 impl Readiness {
@@ -355,10 +357,10 @@ impl Readiness {
         self.catalog_lease && self.serving && self.leaderless.is_empty()
     }
 
-    /// Clients can be served in full, and find what the definitions name.
+    /// Clients can be served in full, find what the definitions name, and may come.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.serves() && self.definitions.is_none()
+        self.serves() && self.definitions.is_none() && !self.drained
     }
 }
 
