@@ -225,7 +225,9 @@ fn mem_10_a_lost_directory_is_replaced_by_name_and_its_replicas_names_end() {
     assert!(matches!(world.member_refused(M::Join(newcomer(2, 22))), D::IdTaken { .. }));
     assert!(matches!(world.member_refused(replace(2, 9, 22)), D::IdTaken { .. }));
     world.member(replace(2, 2, 22));
-    assert!(world.catalog.is_fenced(session(2, start.0)) && world.catalog.is_forgotten(Incarnation(2)));
+    assert!(
+        world.catalog.is_fenced(session(2, start.0)) && world.catalog.is_forgotten(Incarnation(2))
+    );
     let member = world.catalog.member(NodeId(2)).unwrap();
     assert_eq!((member.incarnation, member.state), (Incarnation(22), MemberState::Joining));
     assert!(!world.catalog.can_act(replica(2, 0)) && world.catalog.can_act(replica(1, 0)));
@@ -311,7 +313,10 @@ fn mem_11_no_node_is_forgotten_that_a_group_needs() {
     let mut world = World::founded(2, 1);
     let denied = D::NoMajority { node: NodeId(2), group: GroupId::CATALOG };
     assert_eq!(world.member_refused(forget(2, 2)), denied);
-    assert_eq!(world.member_refused(forget(2, 9)), D::IdTaken { node: NodeId(2), state: MemberState::Member });
+    assert_eq!(
+        world.member_refused(forget(2, 9)),
+        D::IdTaken { node: NodeId(2), state: MemberState::Member }
+    );
     assert_eq!(world.member_refused(forget(9, 9)), D::NoMember { node: NodeId(9) });
     let mut alone = World::founded(1, 1);
     alone.member(M::Join(newcomer(2, 2)));

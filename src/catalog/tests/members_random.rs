@@ -175,7 +175,11 @@ impl History {
         self.check_directories(&command, &reply);
         self.check_placements(&before);
         let again = self.world.one(command.clone());
-        assert_eq!((&again, &self.world.out.changes), (&reply, &vec![CatalogKey::State]), "{command:?}");
+        assert_eq!(
+            (&again, &self.world.out.changes),
+            (&reply, &vec![CatalogKey::State]),
+            "{command:?}"
+        );
         self.disk.insert(CatalogKey::State, self.world.catalog.record(&CatalogKey::State).unwrap());
         reply
     }
@@ -197,7 +201,8 @@ impl History {
             let is_forgotten = self.forgotten.contains(&member.incarnation);
             assert_eq!(is_forgotten, member.state == MemberState::Leaving, "node {node}");
         }
-        if let (C::NodeStarted { node, incarnation, .. }, CatalogReply::Started(_)) = (command, reply)
+        if let (C::NodeStarted { node, incarnation, .. }, CatalogReply::Started(_)) =
+            (command, reply)
         {
             let serves = catalog.member(*node).map(|member| member.incarnation);
             assert_eq!((serves, self.forgotten.contains(incarnation)), (Some(*incarnation), false));
@@ -225,7 +230,8 @@ impl History {
                 assert!(stays.is_none_or(|name| name == *replica || !catalog.can_act(name)));
             }
         }
-        let over = self.replicas.keys().filter(|(group, replica)| catalog.is_over(*group, *replica));
+        let over =
+            self.replicas.keys().filter(|(group, replica)| catalog.is_over(*group, *replica));
         self.over.extend(over.copied());
     }
 }

@@ -6,9 +6,7 @@ use super::{
         permission, put_permission, put_topic_permission, put_user, put_vhost, topic_permission,
         user, vhost,
     },
-    catalog_members::{
-        forgotten, member, placement, put_forgotten, put_member, put_placement,
-    },
+    catalog_members::{forgotten, member, placement, put_forgotten, put_member, put_placement},
     catalog_parts::{
         binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
         queue_entry, shape,

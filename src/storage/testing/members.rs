@@ -50,8 +50,11 @@ fn command() -> impl Strategy<Value = M> {
         (node(), directory()).prop_map(|(node, incarnation)| M::Forget { node, incarnation }),
         (directory(), newcomer()).prop_map(|(old, by)| M::Replace { old, by }),
         node().prop_map(|node| M::Remove { node }),
-        (group(), any(), nodes)
-            .prop_map(|(group, number, nodes)| M::Place { group, number, nodes }),
+        (group(), any(), nodes).prop_map(|(group, number, nodes)| M::Place {
+            group,
+            number,
+            nodes
+        }),
         (group(), any()).prop_map(|(group, number)| M::Reached { group, number }),
     ]
 }
@@ -69,14 +72,20 @@ fn denial() -> impl Strategy<Value = D> {
         (node(), state()).prop_map(|(node, state)| D::IdTaken { node, state }),
         (node(), node()).prop_map(|(node, by)| D::DirectoryTaken { node, by }),
         node().prop_map(|node| D::NoMember { node }),
-        (node(), state(), state())
-            .prop_map(|(node, state, wanted)| D::State { node, state, wanted }),
+        (node(), state(), state()).prop_map(|(node, state, wanted)| D::State {
+            node,
+            state,
+            wanted
+        }),
         node().prop_map(|node| D::LastMember { node }),
         (node(), group()).prop_map(|(node, group)| D::NoMajority { node, group }),
         (node(), group()).prop_map(|(node, group)| D::StillPlaced { node, group }),
         group().prop_map(|group| D::NoGroup { group }),
-        (group(), any(), any())
-            .prop_map(|(group, present, number)| D::OtherPlacement { group, present, number }),
+        (group(), any(), any()).prop_map(|(group, present, number)| D::OtherPlacement {
+            group,
+            present,
+            number
+        }),
         (group(), any()).prop_map(|(group, count)| D::Count { group, count }),
         group().prop_map(|group| D::OthersMove { group }),
     ]
