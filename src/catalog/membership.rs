@@ -46,7 +46,7 @@ impl Catalog {
     /// MEM 1, MEM 11: only the directory that serves the node may start.
     pub(crate) fn check_start(&self, node: NodeId, incarnation: Incarnation) -> Done {
         self.check_not_forgotten(incarnation)?;
-        self.served(node, incarnation).map(drop)
+        self.served(node, incarnation).map(|_| ())
     }
 
     pub(crate) fn join(&mut self, newcomer: &Newcomer, out: &mut CatalogOutput) -> Done {

@@ -41,8 +41,9 @@ impl Catalog {
 
     fn removal(&self) -> Option<MemberCommand> {
         let leaving = self.members().filter(|(_, member)| member.state == MemberState::Leaving);
-        let mut gone = leaving.map(|(node, _)| node).filter(|it| self.group_naming(*it).is_none());
-        gone.next().map(|node| MemberCommand::Remove { node })
+        let mut leaving = leaving.map(|(node, _)| node);
+        let node = leaving.find(|node| self.group_naming(*node).is_none())?;
+        Some(MemberCommand::Remove { node })
     }
 }
 
@@ -59,10 +60,9 @@ impl Plan<'_> {
         let placements = || self.catalog.placements();
         let moving = placements().filter(|(_, placement)| !placement.is_reached());
         let others = placements().filter(|(_, placement)| placement.is_reached() && can_move);
-        let mut broken = moving
+        let (group, placement) = moving
             .chain(others)
-            .filter(|(_, placement)| !self.is_sound(placement) && !self.waits(placement));
-        let (group, placement) = broken.next()?;
+            .find(|(_, placement)| !self.is_sound(placement) && !self.waits(placement))?;
         Some(place(group, placement, self.repaired(group, placement)))
     }
 
@@ -74,7 +74,8 @@ impl Plan<'_> {
         let rests =
             |placement: &PlacementRecord| placement.is_reached() && self.is_sound(placement);
         let placements = self.catalog.placements();
-        let busy = placements.filter(|(_, it)| !rests(it)).map(|(group, _)| group).collect();
+        let busy: BTreeSet<GroupId> =
+            placements.filter(|(_, it)| !rests(it)).map(|(group, _)| group).collect();
         let mut kinds = [true, false].into_iter();
         kinds.find_map(|of_catalog| {
             let present = self.present(of_catalog);
@@ -88,7 +89,8 @@ impl Plan<'_> {
     fn repaired(&self, group: GroupId, placement: &PlacementRecord) -> BTreeSet<NodeId> {
         let of_catalog = group == GroupId::CATALOG;
         let mut present = self.present(of_catalog);
-        let others = present.keys().copied().filter(|other| *other != group).collect();
+        let others: BTreeSet<GroupId> =
+            present.keys().copied().filter(|other| *other != group).collect();
         let mut nodes = placement.nodes();
         let leaves = |node: &NodeId| self.hosts.get(node).is_none_or(|host| host.leaves);
         while nodes.iter().any(leaves) {

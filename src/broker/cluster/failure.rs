@@ -120,8 +120,8 @@ impl Cluster {
             let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
             node == context.me || connected.iter().any(knows)
         };
-        let is_recorded = |node: &NodeId| self.base.catalog.read().node(*node).is_some();
-        if context.members().into_iter().all(|node| knows(node) && is_recorded(&node))
+        let is_recorded = |node| self.base.catalog.read().node(node).is_some();
+        if context.members().into_iter().all(|node| knows(node) && is_recorded(node))
             && let Err(error) =
                 self.base.catalog_client.propose(CatalogCommand::RaiseMachine(next)).await
         {

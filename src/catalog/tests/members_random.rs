@@ -171,7 +171,6 @@ impl History {
         if !matches!(reply, CatalogReply::Done | CatalogReply::Started(_)) {
             assert_eq!(self.world.out.changes, [CatalogKey::State], "{command:?}: {reply:?}");
         }
-        assert_eq!(Catalog::load(self.disk.clone()).unwrap(), self.world.catalog);
         self.check_directories(&command, &reply);
         self.check_placements(&before);
         let again = self.world.one(command.clone());
@@ -255,6 +254,7 @@ proptest! {
     ) {
         let mut history = History::new(founders, voters);
         all.iter().for_each(|what| history.happen(what));
+        prop_assert_eq!(&Catalog::load(history.disk.clone()).unwrap(), &history.world.catalog);
         for node in 1..=NODES {
             history.happen(&Happens::Admit(node));
             history.happen(&Happens::Revive(node));
@@ -266,6 +266,7 @@ proptest! {
             prop_assert!(steps < 400, "no end");
         }
         let catalog = &history.world.catalog;
+        prop_assert_eq!(&Catalog::load(history.disk.clone()).unwrap(), catalog);
         let hosts = catalog.hosts();
         for (group, placement) in catalog.placements() {
             prop_assert!(placement.replicas.iter().all(|replica| catalog.can_act(*replica)));
