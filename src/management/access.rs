@@ -169,7 +169,7 @@ fn denial(denial: &Denial) -> wire::Denial {
         Denial::InvalidPattern { pattern, reason, at } => {
             wire::Denial { reason: reason.clone(), at: *at, ..named(Kind::InvalidPattern, pattern) }
         }
-        Denial::TooManyTags { .. } => named(Kind::Other, ""),
+        Denial::TooManyTags { .. } | Denial::Member(_) => named(Kind::Other, ""),
     }
 }
 

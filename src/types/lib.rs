@@ -23,8 +23,8 @@ pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
-    Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, Sequence,
-    SessionId, StartNumber, Term,
+    Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
+    ReplicaNumber, Sequence, SessionId, StartNumber, Term,
 };
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};

@@ -106,7 +106,8 @@ impl Cluster {
     }
 
     /// As the catalog's leader, raises the version of the replicated machine if all members are linked
-    /// and know the next one (MEM 15).
+    /// and know the next one (MEM 15). Each must have a start in the catalog: version 2 makes members
+    /// of the nodes that the catalog knows, and lets no others start (MEM 1).
     pub(crate) async fn raise_machine(&self) {
         let context = &self.base.context;
         let Some(links) = context.peers.links() else { return };
@@ -119,7 +120,8 @@ impl Cluster {
             let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
             node == context.me || connected.iter().any(knows)
         };
-        if context.members().into_iter().all(knows)
+        let is_recorded = |node| self.base.catalog.read().node(node).is_some();
+        if context.members().into_iter().all(|node| knows(node) && is_recorded(node))
             && let Err(error) =
                 self.base.catalog_client.propose(CatalogCommand::RaiseMachine(next)).await
         {

@@ -3,6 +3,7 @@
 use super::{
     DecodeError,
     catalog_access::{access_command, put_access_command},
+    catalog_members::{member_command, put_member_command},
     catalog_parts::{
         binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
         queue_entry, shape,
@@ -38,6 +39,7 @@ const CLEAR_POLICY: u8 = 13;
 const SET_PARAMETER: u8 = 14;
 const CLEAR_PARAMETER: u8 = 15;
 const RAISE_MACHINE: u8 = 16;
+const MEMBERS: u8 = 17;
 
 /// Encodes an entry.
 #[must_use]
@@ -158,6 +160,7 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(ACCESS);
             put_access_command(command, out);
         }
+        CatalogCommand::Members(command) => tagged(MEMBERS, command, put_member_command, out),
         CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
         CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
         CatalogCommand::SetParameter(parameter) => {
@@ -196,6 +199,7 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
         ACCESS => CatalogCommand::Access(access_command(cursor)?),
+        MEMBERS => CatalogCommand::Members(member_command(cursor)?),
         SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
         CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
         SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),
