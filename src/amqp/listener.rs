@@ -109,8 +109,10 @@ async fn turned(switch: &mut watch::Receiver<bool>) {
 
 /// Resolves when the ports are to be closed (true) or opened again.
 async fn turn(drained: &mut watch::Receiver<bool>, are_closed: bool) -> bool {
-    match drained.wait_for(|drained| *drained != are_closed).await {
-        Ok(drained) => *drained,
+    // A copy, since what is borrowed must not be held while this waits.
+    let turned = drained.wait_for(|drained| *drained != are_closed).await.map(|drained| *drained);
+    match turned {
+        Ok(drained) => drained,
         // Nobody is left to drain the node.
         Err(_) => pending().await,
     }

@@ -93,7 +93,7 @@ impl Catalog {
     /// it is reached (MEM 9). False on a copy that is older than the placement that brought the
     /// replica. A member's replica of the catalog is never deleted.
     #[must_use]
-    pub fn is_over(&self, group: GroupId, replica: ReplicaId) -> bool {
+    pub fn is_replica_over(&self, group: GroupId, replica: ReplicaId) -> bool {
         let is_named =
             |placement: &PlacementRecord| placement.candidates().any(|it| it.contains(&replica));
         group != GroupId::CATALOG

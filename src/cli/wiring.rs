@@ -14,7 +14,7 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
-use quorate_rpc::{ClusterCell, MachineCell, ClusterSecret, Door, LinkConfig, Links};
+use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links, MachineCell};
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_tls::Mutual;
 use quorate_types::{

@@ -12,7 +12,9 @@ use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{ConsumerId, Exception, GroupId, MachineVersion, NodeId, ResourceName, ShortString, VhostName};
+use quorate_types::{
+    ConsumerId, Exception, GroupId, MachineVersion, NodeId, ResourceName, ShortString, VhostName,
+};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,7 +56,12 @@ impl Source for Quiet {
     }
 
     fn cluster(&self) -> ClusterView {
-        ClusterView { cluster: None, catalog_leader: None, members: Vec::new(), machine: MachineVersion::FIRST }
+        ClusterView {
+            cluster: None,
+            catalog_leader: None,
+            members: Vec::new(),
+            machine: MachineVersion::FIRST,
+        }
     }
 
     fn node_status(&self) -> NodeView {

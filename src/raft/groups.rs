@@ -82,7 +82,8 @@ impl Groups {
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
         let catalog = Arc::clone(&starter.sinks.copy);
-        let (mark, machine) = (Arc::clone(database.machine_mark()), starter.links.machine().clone());
+        let (mark, machine) =
+            (Arc::clone(database.machine_mark()), starter.links.machine().clone());
         let raised = Box::new(move |present| {
             machine.raise(present);
             mark.raise(present)

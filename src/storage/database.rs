@@ -22,7 +22,9 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
-use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, LogIndex, MachineVersion, NodeId};
+use quorate_types::{
+    BootNumber, ClusterId, GroupId, Incarnation, LogIndex, MachineVersion, NodeId,
+};
 use std::{
     collections::HashMap,
     fs::File,

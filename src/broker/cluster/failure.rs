@@ -111,8 +111,16 @@ impl Cluster {
     pub(crate) async fn raise_machine(&self) {
         let context = &self.base.context;
         let Some(links) = context.peers.links() else { return };
-        let next = self.base.catalog.read().machine().next();
-        if context.catalog_leader() != Some(context.me) || links.machine().newest() < next {
+        let (next, all_started) = {
+            let catalog = self.base.catalog.read();
+            // Version 2 makes members of the nodes that the catalog knows.
+            let started = |node: NodeId| catalog.live_session(node).is_some();
+            (catalog.machine().next(), context.members().into_iter().all(started))
+        };
+        if !all_started
+            || context.catalog_leader() != Some(context.me)
+            || links.machine().newest() < next
+        {
             return;
         }
         let connected = links.all_connected();

@@ -16,8 +16,8 @@ use crate::{
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId, ResourceName, ShortString,
-    VhostName,
+    ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
+    ResourceName, ShortString, VhostName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

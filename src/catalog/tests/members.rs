@@ -201,7 +201,9 @@ fn mem_07_only_the_present_placement_can_be_reached() {
 #[test]
 fn mem_09_a_replica_is_over_when_a_newer_placement_without_it_is_reached() {
     let mut world = World::founded(4, 1);
-    let over = |catalog: &Catalog, node, number| catalog.is_over(GroupId(1), replica(node, number));
+    let over = |catalog: &Catalog, node, number| {
+        catalog.is_replica_over(GroupId(1), replica(node, number))
+    };
     world.place(1, &[1, 2, 3]);
     assert!(!over(&world.catalog, 4, 0), "not while the placement is only planned");
     world.reach(1);
@@ -215,7 +217,7 @@ fn mem_09_a_replica_is_over_when_a_newer_placement_without_it_is_reached() {
     assert!(!over(&older, 4, 1), "a copy from before the replica came says nothing about it");
     world.place(0, &[1, 2, 3]);
     world.reach(0);
-    assert!(!world.catalog.is_over(GroupId::CATALOG, replica(4, 0)), "it learns (MEM 12)");
+    assert!(!world.catalog.is_replica_over(GroupId::CATALOG, replica(4, 0)), "it learns (MEM 12)");
 }
 
 #[test]

@@ -229,8 +229,10 @@ impl History {
                 assert!(stays.is_none_or(|name| name == *replica || !catalog.can_act(name)));
             }
         }
-        let over =
-            self.replicas.keys().filter(|(group, replica)| catalog.is_over(*group, *replica));
+        let over = self
+            .replicas
+            .keys()
+            .filter(|(group, replica)| catalog.is_replica_over(*group, *replica));
         self.over.extend(over.copied());
     }
 }

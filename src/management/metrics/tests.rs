@@ -78,8 +78,12 @@ fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
         listeners: Vec::new(),
         started: Instant::now(),
     };
-    let cluster =
-        ClusterView { cluster: Some(ClusterId(0xab)), catalog_leader: None, members: Vec::new(), machine: MachineVersion::FIRST };
+    let cluster = ClusterView {
+        cluster: Some(ClusterId(0xab)),
+        catalog_leader: None,
+        members: Vec::new(),
+        machine: MachineVersion::FIRST,
+    };
     let process = ProcessFacts { resident_bytes: 500, fds_open: 6, fds_limit: 1024, cores: 2 };
     expect_file!["tests.txt"].assert_eq(&text(&facts, process, &cluster, &view()));
 }

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use quorate_rpc::{
-    CallError, Cause, ClusterCell, MachineCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
-    NotifyError, Origin, PeerHello, Reason, Responder,
+    CallError, Cause, ClusterCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
+    MachineCell, NotifyError, Origin, PeerHello, Reason, Responder,
 };
 use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
 use std::{

@@ -7,8 +7,8 @@ use crate::{
 };
 use bytes::Bytes;
 use quorate_rpc::{
-    Cause, ClusterCell, MachineCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin, PeerHello,
-    Responder,
+    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, MachineCell,
+    Origin, PeerHello, Responder,
 };
 use quorate_types::{
     BootNumber, ClusterId, ConsumerId, GroupId, Home, Incarnation, NodeId, Sequence, SessionId,

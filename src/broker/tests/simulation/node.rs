@@ -13,7 +13,8 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_raft::{Groups, Inbox, Settings, Sinks};
 use quorate_rpc::{
-    Accept, ClusterCell, MachineCell, ClusterSecret, LinkConfig, Links, Listener, SimulatedConnect, chance,
+    Accept, ClusterCell, ClusterSecret, LinkConfig, Links, Listener, MachineCell, SimulatedConnect,
+    chance,
 };
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_types::{ClusterId, Incarnation, NodeId, QueueType, WallTime};

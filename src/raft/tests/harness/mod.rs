@@ -9,8 +9,8 @@ use quorate_raft::{
     CatalogSink, Group, GroupSink, Groups, Inbox, QueueSink, Settings, Sinks, TransferError,
 };
 use quorate_rpc::{
-    Cause, ClusterCell, MachineCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin as From,
-    PeerHello, Responder,
+    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, MachineCell,
+    Origin as From, PeerHello, Responder,
 };
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
