@@ -40,11 +40,8 @@ fn mem_15_the_machine_version_is_raised_one_by_one_and_never_lowered() {
     let mut world = World::formed(1, 0);
     assert_eq!(world.catalog.machine(), MachineVersion::FIRST);
     world.done(C::RaiseMachine(MachineVersion(3)));
-    assert_eq!(
-        (world.catalog.machine(), world.events()),
-        (MachineVersion::FIRST, vec![]),
-        "not the next one"
-    );
+    assert_eq!(world.events(), [], "not the next one");
+    assert_eq!(world.catalog.machine(), MachineVersion::FIRST);
     world.done(C::RaiseMachine(MachineVersion(2)));
     assert_eq!(world.events().first(), Some(&CatalogEvent::MachineRaised(MachineVersion(2))));
     world.done(C::RaiseMachine(MachineVersion(2)));

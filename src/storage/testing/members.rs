@@ -50,12 +50,12 @@ fn command() -> impl Strategy<Value = M> {
         (node(), directory()).prop_map(|(node, incarnation)| M::Forget { node, incarnation }),
         (directory(), newcomer()).prop_map(|(old, by)| M::Replace { old, by }),
         node().prop_map(|node| M::Remove { node }),
-        (group(), any(), nodes).prop_map(|(group, number, nodes)| M::Place {
+        (group(), any::<u64>(), nodes).prop_map(|(group, number, nodes)| M::Place {
             group,
             number,
             nodes
         }),
-        (group(), any()).prop_map(|(group, number)| M::Reached { group, number }),
+        (group(), any::<u64>()).prop_map(|(group, number)| M::Reached { group, number }),
     ]
 }
 
@@ -81,12 +81,9 @@ fn denial() -> impl Strategy<Value = D> {
         (node(), group()).prop_map(|(node, group)| D::NoMajority { node, group }),
         (node(), group()).prop_map(|(node, group)| D::StillPlaced { node, group }),
         group().prop_map(|group| D::NoGroup { group }),
-        (group(), any(), any()).prop_map(|(group, present, number)| D::OtherPlacement {
-            group,
-            present,
-            number
-        }),
-        (group(), any()).prop_map(|(group, count)| D::Count { group, count }),
+        (group(), any::<u64>(), any::<u64>())
+            .prop_map(|(group, present, number)| D::OtherPlacement { group, present, number }),
+        (group(), any::<u64>()).prop_map(|(group, count)| D::Count { group, count }),
         group().prop_map(|group| D::OthersMove { group }),
     ]
 }
@@ -106,7 +103,7 @@ fn record() -> impl Strategy<Value = CatalogRecord> {
     let forgotten = (node(), any::<u64>()).prop_map(|(node, start)| {
         CatalogRecord::Forgotten(ForgottenRecord { node, start: StartNumber(start) })
     });
-    let placement = (any(), any(), replicas(), vec(replicas(), 0..4)).prop_map(
+    let placement = (any::<u64>(), any::<u64>(), replicas(), vec(replicas(), 0..4)).prop_map(
         |(number, reached, replicas, before)| {
             CatalogRecord::Placement(PlacementRecord { number, replicas, reached, before })
         },
