@@ -134,7 +134,7 @@ mod tests {
         expect_test::expect![[r#"
             setting definitions_file: /nowhere/d.json: No such file or directory (os error 2)
             setting definitions_file: FOLDER/definitions.json: stream did not contain valid UTF-8
-            setting definitions_file: FOLDER/definitions.json: definitions are not valid: EOF while parsing an object at line 1 column 45
+            setting definitions_file: FOLDER/definitions.json: definitions are not valid: EOF while parsing a list at line 1 column 46
             setting definitions_file: FOLDER/definitions.json: definitions are not valid: not a JSON object
             setting definitions_file: FOLDER/definitions.json: definitions are not valid: users: not a list
             setting definitions_file: FOLDER/definitions.json: definitions are not valid: queues: an element is not an object

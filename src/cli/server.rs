@@ -14,7 +14,7 @@ use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
-use super::wiring::{self, Clients, WiringError};
+use super::wiring::{self, Clients, Node, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
@@ -220,17 +220,10 @@ pub(crate) async fn run(
     let (stop, stopping) = watch::channel(false);
     let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
     let runtimes = [("quorate", Handle::current()), ("clients", clients.runtime.clone())];
-    let (broker, pulses) = (&node.broker, Pulses::watch(&runtimes));
-    let admin =
-        AdminService::new(broker.clone(), Arc::clone(&facts), pulses.clone(), peers.clone());
-    let access = AccessService::new(broker.clone(), peers);
-    let policies = PolicyService::new(broker.clone(), Arc::clone(&facts));
-    let routes = node.routes.clone();
-    let routes = routes.add_service(AdminServer::new(admin));
-    let routes = routes.add_service(AccessServer::new(access));
-    let routes = routes.add_service(PoliciesServer::new(policies));
+    let pulses = Pulses::watch(&runtimes);
+    let routes = routes(&node, &facts, pulses.clone(), peers);
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
-    let router = quorate_management::router(broker.clone(), Arc::clone(&facts), pulses);
+    let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts), pulses);
     let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
@@ -261,6 +254,17 @@ pub(crate) async fn run(
         tracing::info!("node stopped");
     }
     Ok(reason)
+}
+
+/// What the rpc port serves: the links of other nodes, and what `quorate ctl` asks.
+fn routes(node: &Node, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
+    let broker = &node.broker;
+    let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
+    let access = AccessService::new(broker.clone(), peers);
+    let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
+    let routes = node.routes.clone().add_service(AdminServer::new(admin));
+    let routes = routes.add_service(AccessServer::new(access));
+    routes.add_service(PoliciesServer::new(policies))
 }
 
 /// Serves the same pages on the port without TLS and, if there is one, on that with TLS.

@@ -132,34 +132,21 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u64(boot.0);
         }
         CatalogCommand::DeclareExchange(exchange) => {
-            out.put_u8(DECLARE_EXCHANGE);
-            put_exchange(exchange, out);
+            tagged(DECLARE_EXCHANGE, exchange, put_exchange, out)
         }
         CatalogCommand::DeleteExchange { exchange, if_unused } => {
             out.put_u8(DELETE_EXCHANGE);
             put_name(exchange, out);
             put_bool(out, *if_unused);
         }
-        CatalogCommand::Bind(binding) => {
-            out.put_u8(BIND);
-            put_binding(binding, out);
-        }
-        CatalogCommand::Unbind(binding) => {
-            out.put_u8(UNBIND);
-            put_binding(binding, out);
-        }
-        CatalogCommand::AddQueue(entry) => {
-            out.put_u8(ADD_QUEUE);
-            put_queue_entry(entry, out);
-        }
+        CatalogCommand::Bind(binding) => tagged(BIND, binding, put_binding, out),
+        CatalogCommand::Unbind(binding) => tagged(UNBIND, binding, put_binding, out),
+        CatalogCommand::AddQueue(entry) => tagged(ADD_QUEUE, entry, put_queue_entry, out),
         CatalogCommand::RemoveQueue { queue } => {
             out.put_u8(REMOVE_QUEUE);
             put_queue(out, *queue);
         }
-        CatalogCommand::Access(command) => {
-            out.put_u8(ACCESS);
-            put_access_command(command, out);
-        }
+        CatalogCommand::Access(command) => tagged(ACCESS, command, put_access_command, out),
         CatalogCommand::Members(command) => tagged(MEMBERS, command, put_member_command, out),
         CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
         CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
