@@ -146,16 +146,17 @@ impl History {
                 let number = self.world.placement(*group).number - u64::from(!now);
                 M::Reached { group: GroupId(*group), number }
             }
-            Happens::Step => match self.world.catalog.next_step(self.voters) {
-                Some(step) => {
-                    let reply = self.apply(C::Members(step.clone()));
-                    assert_eq!(reply, CatalogReply::Done, "{step:?}");
-                    return;
-                }
-                None => return,
-            },
+            Happens::Step => return self.step(),
         };
         self.apply(C::Members(command));
+    }
+
+    /// Takes the next step of the plan, which must be accepted.
+    fn step(&mut self) {
+        if let Some(step) = self.world.catalog.next_step(self.voters) {
+            let reply = self.apply(C::Members(step.clone()));
+            assert_eq!(reply, CatalogReply::Done, "{step:?}");
+        }
     }
 
     /// Applies a command and checks all that must hold; a repeat has no effect.
