@@ -17,13 +17,15 @@ mod accounts;
 mod client;
 mod handshakes;
 mod listener;
+mod ports;
 mod session;
 mod tls;
 
 mod fuzz;
 
 pub use fuzz::{fuzz_client, fuzz_frames, fuzz_payloads};
-pub use listener::{Listeners, serve};
+pub use listener::serve;
+pub use ports::Listeners;
 pub use tls::TlsListener;
 
 #[cfg(test)]

@@ -3,14 +3,15 @@
 use crate::{
     client::{Arrival, serve_client},
     handshakes::Handshakes,
-    tls::{TlsListener, serve_tls_client},
+    ports::{Listeners, Ports},
+    tls::serve_tls_client,
 };
 use quorate_client::Broker;
 use quorate_types::Source;
 use socket2::{SockRef, TcpKeepalive};
-use std::{io, net::SocketAddr, time::Duration};
+use std::{future::pending, io, net::SocketAddr, time::Duration};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -28,38 +29,15 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// The ports of AMQP clients.
-#[derive(Debug)]
-pub struct Listeners {
-    /// The port without TLS.
-    pub plain: TcpListener,
-    /// The port with TLS.
-    pub tls: Option<TlsListener>,
-}
-
-impl Listeners {
-    /// The next client, and the listener that it came to if that is the one with TLS. Cancel-safe.
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, Option<&TlsListener>)> {
-        let Some(tls) = &self.tls else {
-            return self.plain.accept().await.map(|(stream, peer)| (stream, peer, None));
-        };
-        tokio::select! {
-            accepted = self.plain.accept() => accepted.map(|(stream, peer)| (stream, peer, None)),
-            accepted = tls.listener.accept() => {
-                accepted.map(|(stream, peer)| (stream, peer, Some(tls)))
-            }
-        }
-    }
-}
-
 /// Serves AMQP 0-9-1 clients on all `listeners`, at most `connections_max` at once, handshakes included:
-/// at the bound, clients wait in the listen queue until one ends. Once `full` is true no client is
-/// accepted any more, and the system refuses connections. Once `shutdown` is true every connection
-/// is closed with 320 (CONN-29). Returns when all have ended, at the latest 3 s after that.
+/// at the bound, clients wait in the listen queue until one ends. While `drained` is true, and once
+/// `full` is, no client is accepted, and the system refuses connections. Once `shutdown` is true every
+/// connection is closed with 320 (CONN-29). Returns when all have ended, at the latest 3 s after that.
 pub async fn serve<B: Broker>(
     listeners: Listeners,
     broker: B,
     connections_max: usize,
+    mut drained: watch::Receiver<bool>,
     mut full: watch::Receiver<bool>,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -67,17 +45,17 @@ pub async fn serve<B: Broker>(
     let settings = broker.front_settings();
     let handshakes = Handshakes::new(settings.handshake_max);
     let time_max = Duration::from_millis(settings.handshake_timeout_ms);
-    let tls = listeners.tls.as_ref().map(|tls| &tls.listener);
-    for listener in [Some(&listeners.plain), tls].into_iter().flatten() {
-        limit_receive_buffers(listener, settings.amqp_receive_buffer);
-    }
+    let mut ports = Ports::new(listeners, settings.amqp_receive_buffer);
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             () = turned(&mut full) => break,
             () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
-            accepted = listeners.accept(), if clients.len() < connections_max => match accepted {
+            close = turn(&mut drained, ports.are_closed()) => {
+                if close { ports.close().await } else { ports.open().await }
+            }
+            accepted = ports.accept(), if clients.len() < connections_max => match accepted {
                 Ok((stream, peer, tls)) => match arrival(&stream, peer, time_max) {
                     Ok(arrival) => {
                         let (broker, stop, place) =
@@ -98,7 +76,7 @@ pub async fn serve<B: Broker>(
             },
         }
     }
-    drop(listeners);
+    drop(ports);
     end_all(clients, shutdown).await;
 }
 
@@ -129,13 +107,14 @@ async fn turned(switch: &mut watch::Receiver<bool>) {
     let _ = switch.wait_for(|on| *on).await;
 }
 
-/// Limits the receive buffers of clients that are accepted from now on.
-fn limit_receive_buffers(listener: &TcpListener, bytes: usize) {
-    if bytes == 0 {
-        return;
-    }
-    if let Err(error) = SockRef::from(listener).set_recv_buffer_size(bytes) {
-        tracing::warn!(%error, bytes, "cannot set the size of the receive buffers of clients");
+/// Resolves when the ports are to be closed (true) or opened again.
+async fn turn(drained: &mut watch::Receiver<bool>, are_closed: bool) -> bool {
+    // A copy, since what is borrowed must not be held while this waits.
+    let turned = drained.wait_for(|drained| *drained != are_closed).await.map(|drained| *drained);
+    match turned {
+        Ok(drained) => drained,
+        // Nobody is left to drain the node.
+        Err(_) => pending().await,
     }
 }
 

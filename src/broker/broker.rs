@@ -3,7 +3,7 @@
 use crate::{
     base::Base,
     client::ConnectionInfo,
-    front::{connection::Connection, connection_state::ConnectionState},
+    front::{clients::drained, connection::Connection, connection_state::ConnectionState},
     node::Node,
     settings::BrokerSettings,
 };
@@ -63,9 +63,13 @@ impl Broker {
 
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
-    /// 530 as CONN-20 lists; 541 while this process has no session.
+    /// 320 while this node is drained; 530 as CONN-20 lists; 541 while this process has no session.
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
+        // A client may have reached the port before it was closed.
+        if *node.clients.drained.borrow() {
+            return Err(drained());
+        }
         // Held until the connection is registered, so that a deletion either precedes it or finds
         // it.
         let catalog = node.base.catalog.read();

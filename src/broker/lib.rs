@@ -3,7 +3,7 @@
 //! - `front`: what a client's node does: it routes, proposes, delivers and settles.
 //! - `leader`: what the leader of a group does: it makes entries, performs effects, sends dead letters.
 //! - `names`: the catalog, and how queues are declared, deleted and given their settings.
-//! - `cluster`: this node's starts, the other nodes' failures, alarms.
+//! - `cluster`: this node's starts, the other nodes' failures, alarms, draining.
 //! - `peers`: messages between nodes, and from a node to itself.
 //! - `views`: what lists, metrics and operators see and change.
 //!
@@ -41,17 +41,21 @@ mod pb {
 use quorate_client::{self as client, memory};
 
 pub use broker::Broker;
-pub use cluster::alarm_settings::{AlarmBounds, AlarmSettings, Amount};
-pub use front::{access::ChangeError, connection::Connection, login::PASSWORD_BYTES_MAX};
+pub use cluster::{
+    alarm_settings::{AlarmBounds, AlarmSettings, Amount},
+    maintenance::Left,
+};
+pub use front::{access::ChangeError, connection::Connection};
 pub use leader::{clock::WallClock, local::SpillSettings};
-pub use names::definitions::ImportError;
+pub use names::definitions::{ImportError, Imported};
 pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
 };
+pub use quorate_raft::DrainError;
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},
-    operator::{Closing, hash_password},
+    operator::{Closing, PasswordError, hash_password},
     view,
 };

@@ -3,6 +3,7 @@
 use crate::{
     access_command::AccessCommand,
     denial::Denial,
+    member_command::MemberCommand,
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
@@ -87,6 +88,9 @@ pub enum CatalogCommand {
     ClearParameter(ParameterName),
     /// A command of an operator that changes users, virtual hosts, permissions or limits.
     Access(AccessCommand),
+    /// A change of members or placements (MEM). Proposed only from machine version 2 on: binaries that
+    /// know the first version only cannot read it.
+    Members(MemberCommand),
 }
 
 impl CatalogCommand {
@@ -112,6 +116,7 @@ impl CatalogCommand {
                 format!("parameter '{name}'")
             }
             Self::Access(command) => format!("{command:?}"),
+            Self::Members(command) => command.object(),
         }
     }
 }
@@ -132,6 +137,6 @@ pub enum CatalogReply {
     },
     /// The start that created the queue is fenced.
     Fenced,
-    /// An operator's command was refused.
+    /// A command of an operator, or a change of members or placements, was refused.
     Denied(Denial),
 }

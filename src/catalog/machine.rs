@@ -5,6 +5,7 @@ use crate::{
     command::{CatalogCommand, CatalogEntry, CatalogReply},
     digest::{Digest, Feed},
     exchange::{Exchange, of_every_vhost},
+    member::Membership,
     named::{ByName, Named},
     objects::{Binding, ClusterShape, QueueEntry},
     output::CatalogOutput,
@@ -39,6 +40,7 @@ pub struct Catalog {
     pub(crate) life: u64,
     pub(crate) life_boot: Option<BootNumber>,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
+    pub(crate) membership: Membership,
     pub(crate) users: BTreeMap<ShortString, UserRecord>,
     pub(crate) vhosts: Named<Vhost>,
     pub(crate) rights: BTreeMap<RowKey, Arc<Rights>>,
@@ -113,6 +115,7 @@ impl Catalog {
             life: 0,
             life_boot: None,
             nodes: BTreeMap::new(),
+            membership: Membership::default(),
             users: BTreeMap::new(),
             vhosts: Named::default(),
             rights: BTreeMap::new(),
@@ -171,6 +174,7 @@ impl Catalog {
             CatalogCommand::AddQueue(entry) => self.add_queue(entry, out),
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
             CatalogCommand::Access(command) => self.access_command(command, out),
+            CatalogCommand::Members(command) => self.member_command(command, out),
             CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
             CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
             CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
@@ -212,6 +216,7 @@ impl Catalog {
             life_boot: self.life_boot,
             shape: self.shape,
             machine: self.machine,
+            next_replica: self.membership.next_replica,
         }
     }
 
@@ -224,6 +229,7 @@ impl Catalog {
         self.life_boot = state.life_boot;
         self.shape = state.shape;
         self.machine = state.machine;
+        self.membership.next_replica = state.next_replica;
     }
 
     /// The record of that key has changed or was removed: every replica writes it, and the digest
@@ -250,6 +256,9 @@ impl Catalog {
             CatalogKey::Parameter(name) => {
                 note(&mut digest, 11, name, self.parameter(name).as_ref());
             }
+            CatalogKey::Member(node) => note(&mut digest, 12, node, self.member(*node)),
+            CatalogKey::Forgotten(id) => note(&mut digest, 13, id, self.forgotten(*id)),
+            CatalogKey::Placement(group) => note(&mut digest, 14, group, self.placement(*group)),
             CatalogKey::Permission { vhost, user } => {
                 let row = (vhost.clone(), user.clone());
                 note(&mut digest, 8, &row, self.permission_record(&row).as_ref());

@@ -3,7 +3,7 @@
 
 use crate::{command::CatalogReply, objects::ClusterShape, record::CatalogKey};
 use quorate_types::{
-    MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName,
+    GroupId, MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName,
 };
 
 /// The output of one entry. The value is reused for later entries.
@@ -35,6 +35,13 @@ pub enum CatalogEvent {
     Formed(ClusterShape),
     /// The replicated machine has a new version (MEM 15).
     MachineRaised(MachineVersion),
+    /// A member has come, changed or gone (MEM 1).
+    MembersChanged,
+    /// A group has a new placement, or has reached the present one (MEM 6, MEM 7).
+    PlacementChanged {
+        /// The group.
+        group: GroupId,
+    },
     /// A node has a new start; its earlier starts are fenced.
     NodeStarted {
         /// Id of the node.

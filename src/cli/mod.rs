@@ -2,6 +2,7 @@
 
 mod allocator;
 mod ctl;
+mod definitions_file;
 mod dev;
 mod logging;
 mod machine;
@@ -29,9 +30,10 @@ const USAGE: u8 = 64;
 pub(crate) fn main(line: &[String]) -> ExitCode {
     let program = line.first().map_or("quorate", String::as_str);
     let name = Path::new(program).file_name().and_then(|name| name.to_str());
-    // Under this name the binary acts as rabbitmqctl (DESIGN §1).
-    if name == Some("rabbitmqctl") {
-        return ctl(line.get(1..).unwrap_or_default(), "rabbitmqctl");
+    // Under these names the binary acts as rabbitmqctl (DESIGN §1), which has the commands of
+    // rabbitmq-upgrade too.
+    if let Some(program @ ("rabbitmqctl" | "rabbitmq-upgrade")) = name {
+        return ctl(line.get(1..).unwrap_or_default(), program);
     }
     if line.get(1).is_some_and(|verb| verb == "ctl") {
         return ctl(line.get(2..).unwrap_or_default(), "quorate ctl");

@@ -327,7 +327,8 @@ impl Node {
     pub(crate) fn serve_amqp(&mut self, listeners: Listeners, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
         let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
-        let serving = quorate_amqp::serve(listeners, broker, clients.connections_max, door, end);
+        let (most, drained) = (clients.connections_max, broker.views().drained());
+        let serving = quorate_amqp::serve(listeners, broker, most, drained, door, end);
         let serving = clients.runtime.spawn(serving);
         self.amqp = Some(Amqp { full, stop, serving });
     }

@@ -37,7 +37,7 @@ pub trait Broker: Clone + Send + Sync + 'static {
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
     /// # Errors
-    /// 530 as CONN-20 lists; 541 while the node has not joined its cluster.
+    /// 320 while the node is drained; 530 as CONN-20 lists; 541 while the node has not joined its cluster.
     fn connect(&self, info: ConnectionInfo) -> Result<Self::Connection, Exception>;
 
     /// The reason why publishing is blocked now, for a connection that begins to publish (ALM-02);

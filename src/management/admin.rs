@@ -2,6 +2,7 @@
 
 use crate::convert;
 use crate::facts::{NodeFacts, ProcessFacts};
+use crate::liveness::{Pulses, not_live};
 use crate::merge;
 use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
@@ -18,7 +19,9 @@ use tonic::{Request, Response, Status};
 const BATCH: usize = 256;
 /// How often an awaited start is checked.
 const AWAIT_STEP: Duration = Duration::from_millis(50);
-/// Longest wait for a start, even if the caller asks for more.
+/// Characters of an operator's name in the log.
+const OPERATOR_MAX: usize = 128;
+/// Longest wait of a call, even if the caller asks for more.
 const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
 
 /// The service of one node; for requests about the cluster it asks the other nodes.
@@ -26,6 +29,7 @@ const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
 pub struct AdminService<S> {
     source: S,
     facts: Arc<NodeFacts>,
+    pulses: Pulses,
     peers: Peers,
 }
 
@@ -79,17 +83,23 @@ fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
     }
 }
 
+/// The name of an operator in the log: a line, and not a long one.
+fn shown(operator: &str) -> String {
+    operator.chars().filter(|letter| !letter.is_control()).take(OPERATOR_MAX).collect()
+}
+
 impl<S: Source> AdminService<S> {
     /// The service of one node, to be mounted at the rpc port.
     #[must_use]
-    pub fn new(source: S, facts: Arc<NodeFacts>, peers: Peers) -> Self {
-        Self { source, facts, peers }
+    pub fn new(source: S, facts: Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Self {
+        Self { source, facts, pulses, peers }
     }
 
     fn node(&self) -> wire::Node {
         let view = self.source.node_status();
         let readiness = self.source.readiness();
-        convert::node_status(&self.facts, ProcessFacts::read(), &view, &readiness)
+        let not_live = not_live(&self.source, &self.pulses);
+        convert::node_status(&self.facts, ProcessFacts::read(), &view, &readiness, not_live)
     }
 
     /// This node's part of a list, with the parts of all others unless the scope is local; and
@@ -370,5 +380,32 @@ impl<S: Source> Admin for AdminService<S> {
         check(request.caller)?;
         self.source.set_disk_free_limit(amount(&request)?);
         Ok(Response::new(wire::AlarmReply {}))
+    }
+
+    async fn drain(
+        &self,
+        request: Request<wire::DrainRequest>,
+    ) -> Result<Response<wire::DrainReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        tracing::warn!(operator = shown(&request.operator), "an operator drains this node");
+        let within = Duration::from_millis(request.timeout_ms).min(AWAIT_MOST);
+        let left = self.source.drain(within).await.map_err(|error| {
+            tracing::warn!(%error, "this node is not drained");
+            Status::unavailable(error.to_string())
+        })?;
+        let groups = left.groups.iter().map(|group| u32::from(group.0)).collect();
+        Ok(Response::new(wire::DrainReply { groups, connections: left.connections as u64 }))
+    }
+
+    async fn revive(
+        &self,
+        request: Request<wire::ReviveRequest>,
+    ) -> Result<Response<wire::ReviveReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        tracing::warn!(operator = shown(&request.operator), "an operator revives this node");
+        self.source.revive().await;
+        Ok(Response::new(wire::ReviveReply {}))
     }
 }

@@ -232,6 +232,9 @@ pub(crate) fn role_name(role: Role) -> &'static str {
 /// Why a node is not ready, as text; empty if it is ready.
 pub(crate) fn not_ready(readiness: &Readiness) -> String {
     let mut reasons = Vec::new();
+    if readiness.drained {
+        reasons.push("the node is drained".to_owned());
+    }
     if !readiness.serving {
         reasons.push("the node is still starting".to_owned());
     }
@@ -242,6 +245,7 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
         let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
         reasons.push(format!("no leader in group {}", groups.join(", ")));
     }
+    reasons.extend(readiness.definitions.clone());
     reasons.join("; ")
 }
 
@@ -250,6 +254,7 @@ pub(crate) fn node_status(
     process: ProcessFacts,
     view: &NodeView,
     readiness: &Readiness,
+    not_live: Option<String>,
 ) -> wire::Node {
     let alarm = |alarm: &Alarm| match alarm {
         Alarm::Memory => "memory".to_owned(),
@@ -288,6 +293,8 @@ pub(crate) fn node_status(
         start: view.start.map_or(0, |start| start.0),
         ready: readiness.is_ready(),
         not_ready: not_ready(readiness),
+        drained: readiness.drained,
+        not_live: not_live.unwrap_or_default(),
     }
 }
 

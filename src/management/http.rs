@@ -5,6 +5,7 @@
 
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
+use crate::liveness::{Pulses, not_live};
 use crate::metrics;
 use crate::source::Source;
 use axum::Router;
@@ -48,6 +49,7 @@ const PAGE_TIME_PART: u32 = 20;
 struct Shown<S> {
     source: S,
     facts: Arc<NodeFacts>,
+    pulses: Pulses,
     page: Arc<Mutex<Page>>,
 }
 
@@ -73,12 +75,12 @@ impl Page {
 }
 
 /// The pages of a node: `/health/live`, `/health/ready`, `/metrics`.
-pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>) -> Router {
+pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses) -> Router {
     Router::new()
-        .route("/health/live", get(live))
+        .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
         .route("/metrics", get(numbers::<S>))
-        .with_state(Shown { source, facts, page: Arc::default() })
+        .with_state(Shown { source, facts, pulses, page: Arc::default() })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -175,19 +177,26 @@ async fn connection(
     }
 }
 
-/// Answers as long as the process runs.
-async fn live() -> &'static str {
-    "ok\n"
+/// 503 with the reason when this process makes no progress, so that only a restart can help.
+async fn live<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    match not_live(&shown.source, &shown.pulses) {
+        None => "ok\n".into_response(),
+        Some(why) => unavailable(&why),
+    }
 }
 
-/// 503 with the reason until clients can be served: the node has a routing lease and every group
-/// a leader.
+/// 503 with the reason until clients can be served: the node has a routing lease, every group a
+/// leader, the definitions of the start are imported, and the node is not drained.
 async fn ready<S: Source>(State(shown): State<Shown<S>>) -> Response {
     let readiness = shown.source.readiness();
     if readiness.is_ready() {
         return "ok\n".into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", not_ready(&readiness))).into_response()
+    unavailable(&not_ready(&readiness))
+}
+
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
 async fn numbers<S: Source>(State(shown): State<Shown<S>>) -> Response {
@@ -210,7 +219,7 @@ mod tests {
     async fn serving() -> std::net::SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/health/live", get(live));
+        let router = Router::new().route("/health/live", get(async || "ok\n"));
         tokio::spawn(serve_within(HEAD_TIME, listener, None, router, std::future::pending()));
         address
     }

@@ -5,12 +5,13 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Amount, Broker, ChangeError, Closing};
+use quorate_broker::{Amount, Broker, ChangeError, Closing, DrainError, Left};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 use quorate_types::{ConsumerId, Exception, ResourceName, ShortString, VhostName};
 use std::future::Future;
+use std::time::Duration;
 
 /// One node's views of itself, as `quorate_broker::view` describes them.
 pub trait Source: Clone + Send + Sync + 'static {
@@ -39,6 +40,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn metrics(&self) -> MetricsView;
     /// Readiness of the node for clients.
     fn readiness(&self) -> Readiness;
+    /// Duration so far of the sync of the disk that is under way; zero if there is none.
+    fn sync_under_way(&self) -> Duration;
     /// Deletes a queue; returns the number of ready messages that were removed with it.
     ///
     /// # Errors
@@ -81,6 +84,13 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn set_memory_high_watermark(&self, amount: Amount);
     /// Sets the threshold of the disk alarm.
     fn set_disk_free_limit(&self, amount: Amount);
+    /// Drains this node; returns what is left after that time at the latest.
+    ///
+    /// # Errors
+    /// The node is not drained.
+    fn drain(&self, within: Duration) -> impl Future<Output = Result<Left, DrainError>> + Send;
+    /// Ends the draining of this node.
+    fn revive(&self) -> impl Future<Output = ()> + Send;
 }
 
 impl Source for Broker {
@@ -132,6 +142,10 @@ impl Source for Broker {
         self.views().readiness()
     }
 
+    fn sync_under_way(&self) -> Duration {
+        self.views().sync_under_way()
+    }
+
     async fn delete_queue(
         &self,
         queue: &ResourceName,
@@ -179,5 +193,14 @@ impl Source for Broker {
 
     fn set_disk_free_limit(&self, amount: Amount) {
         self.operator().set_disk_free_limit(amount);
+    }
+
+    async fn drain(&self, within: Duration) -> Result<Left, DrainError> {
+        self.operator().drain().await?;
+        Ok(self.operator().left(within).await)
+    }
+
+    async fn revive(&self) {
+        self.operator().revive().await;
     }
 }

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::{Naming, NodeFacts, Source, router, serve};
+use crate::liveness::WEDGED_AFTER;
+use crate::{Naming, NodeFacts, Pulses, Source, router, serve};
 use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Amount, ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
@@ -16,14 +17,14 @@ use quorate_types::{
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// A node with only a readiness.
+/// A node with only a readiness, and the duration of a sync.
 #[derive(Clone, Default)]
-struct Quiet(Arc<Mutex<Readiness>>);
+struct Quiet(Arc<Mutex<Readiness>>, Arc<Mutex<Duration>>);
 
 impl Source for Quiet {
     fn queues(&self, _vhost: &VhostName) -> Vec<QueueView> {
@@ -79,6 +80,10 @@ impl Source for Quiet {
         self.0.lock().unwrap().clone()
     }
 
+    fn sync_under_way(&self) -> Duration {
+        *self.1.lock().unwrap()
+    }
+
     async fn delete_queue(&self, _: &ResourceName, _: bool, _: bool) -> Result<u64, Exception> {
         Ok(0)
     }
@@ -119,6 +124,12 @@ impl Source for Quiet {
     fn set_memory_high_watermark(&self, _: Amount) {}
 
     fn set_disk_free_limit(&self, _: Amount) {}
+
+    async fn drain(&self, _: Duration) -> Result<Left, DrainError> {
+        Ok(Left::default())
+    }
+
+    async fn revive(&self) {}
 }
 
 fn facts() -> NodeFacts {
@@ -153,7 +164,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = router(node.clone(), Arc::new(facts()));
+    let router = router(node.clone(), Arc::new(facts()), Pulses::default());
     let serving = tokio::spawn(serve(listener, None, router, async move {
         let _ = stopped.await;
     }));
@@ -162,11 +173,30 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let (code, why) = get(at, "/health/ready").await;
     assert_eq!(code, 503);
     assert_eq!(why, "the node is still starting; no routing lease from the catalog's leader\n");
-    *node.0.lock().unwrap() =
-        Readiness { catalog_lease: true, serving: true, leaderless: vec![GroupId(3), GroupId(7)] };
-    assert_eq!(get(at, "/health/ready").await, (503, "no leader in group 3, 7\n".to_owned()));
+    *node.0.lock().unwrap() = Readiness {
+        catalog_lease: true,
+        serving: true,
+        leaderless: vec![GroupId(3), GroupId(7)],
+        definitions: Some("definitions of x.json: not imported yet".to_owned()),
+        drained: false,
+    };
+    let why = "no leader in group 3, 7; definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
     node.0.lock().unwrap().leaderless.clear();
+    let why = "definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
+    node.0.lock().unwrap().definitions = None;
     assert_eq!(get(at, "/health/ready").await, (200, "ok\n".to_owned()));
+    node.0.lock().unwrap().drained = true;
+    assert_eq!(get(at, "/health/ready").await, (503, "the node is drained\n".to_owned()));
+
+    *node.1.lock().unwrap() = WEDGED_AFTER - Duration::from_millis(1);
+    assert_eq!(get(at, "/health/live").await, (200, "ok\n".to_owned()));
+    *node.1.lock().unwrap() = WEDGED_AFTER;
+    let hung = "a disk sync has not finished for 60 s\n".to_owned();
+    assert_eq!(get(at, "/health/live").await, (503, hung));
+    *node.1.lock().unwrap() = Duration::ZERO;
+    assert_eq!(get(at, "/health/live").await, (200, "ok\n".to_owned()));
 
     let (code, page) = get(at, "/metrics").await;
     assert_eq!(code, 200);

@@ -2,7 +2,9 @@
 
 use crate::{
     aligned_runtime::{every, tick_every},
-    departures, founding,
+    departures,
+    draining::{self, DrainError},
+    founding,
     group::{Group, ProposeError, ReadError, WriteError},
     heartbeats,
     inbox::Inbox,
@@ -97,6 +99,7 @@ impl Groups {
         tokio::spawn(until_stopped(shared, leadership::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, reach::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, placements::run(self.clone())));
+        tokio::spawn(until_stopped(shared, draining::run(Arc::clone(shared))));
         Ok(())
     }
 
@@ -239,6 +242,27 @@ impl Groups {
         self.starter.remove(id, name.number).await?;
         tracing::info!(group = %id, replica = %name, "the replica of the group is removed");
         Ok(())
+    }
+
+    /// Drains this node (MEM 13): from now on it takes no more leaderships, and hands its own to nodes
+    /// that have caught up, until [`Groups::revive`]. Its replicas go on. It leads only groups that no
+    /// other node can lead.
+    ///
+    /// # Errors
+    /// No other node takes leaderships, or there is none; this node goes on as before.
+    pub async fn drain(&self) -> Result<(), DrainError> {
+        draining::drain(&self.shared).await
+    }
+
+    /// Ends the draining: this node may lead again. Returns whether it was drained.
+    pub fn revive(&self) -> bool {
+        draining::revive(&self.shared)
+    }
+
+    /// The groups that this process has been elected in and not deposed.
+    #[must_use]
+    pub fn led(&self) -> Vec<GroupId> {
+        leadership::groups_led(&self.shared).into_iter().collect()
     }
 
     /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands its own

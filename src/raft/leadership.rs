@@ -39,7 +39,8 @@ pub enum TransferError {
     /// The other node is not linked, not a voter, or too far behind.
     #[error("the other node is not connected or its log is behind")]
     NotCaughtUp,
-    /// The other node takes no leadership at present: its disk hangs, or it is about to stop.
+    /// The other node takes no leadership at present: its disk hangs, or it is drained or about to
+    /// stop.
     #[error("the other node does not take leaderships now")]
     Declined,
     /// The other node was not elected in time.
@@ -96,7 +97,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Groups that this process has been elected in and not deposed.
-fn groups_led(shared: &Shared) -> BTreeSet<GroupId> {
+pub(crate) fn groups_led(shared: &Shared) -> BTreeSet<GroupId> {
     let led = shared.all().filter(|group| group.standing().is_elected());
     led.map(|group| group.id()).collect()
 }
@@ -200,7 +201,7 @@ fn has_caught_up(group: &Group, node: NodeId) -> bool {
 }
 
 /// Asks a node whether it would take a leadership.
-async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
+pub(crate) async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
     let number = Service::Ready.number();
     let links = &shared.links;
     let asked = links.call(node, Lane::Control, number, group.id(), Bytes::new(), READY_TIMEOUT);
@@ -282,14 +283,22 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
 
 /// Tries the other voters in order, repeatedly, until one leads.
 async fn hand_over(shared: &Shared, group: &Group) {
-    while group.standing().is_elected() {
-        for node in order(group).into_iter().filter(|node| *node != shared.settings.me) {
-            if transfer(shared, group, node, TRANSFER_TIMEOUT).await.is_ok() {
-                return;
-            }
-        }
+    while !hand_over_once(shared, group).await {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Tries the other voters in order, once; true if this node does not lead the group any more.
+pub(crate) async fn hand_over_once(shared: &Shared, group: &Group) -> bool {
+    if !group.standing().is_elected() {
+        return true;
+    }
+    for node in order(group).into_iter().filter(|node| *node != shared.settings.me) {
+        if transfer(shared, group, node, TRANSFER_TIMEOUT).await.is_ok() {
+            return true;
+        }
+    }
+    false
 }
 
 /// Offers all leaderships to any node, without waiting for the outcome, because the disk hangs. A

@@ -32,6 +32,7 @@ mod snapshot_session;
 
 mod departures;
 mod disk_wait;
+mod draining;
 mod followers;
 mod founding;
 mod gate;
@@ -51,6 +52,7 @@ mod succession;
 mod watchdog;
 
 pub use codec::DecodeError;
+pub use draining::DrainError;
 pub use group::{Group, ProposeError, ReadError, WriteError};
 pub use groups::{Groups, Sinks};
 pub use inbox::Inbox;

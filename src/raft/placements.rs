@@ -81,7 +81,7 @@ fn placed(groups: &Groups) -> Vec<Placed> {
             is_reached: placement.is_reached(),
             wanted: Wanted { voters: ids(&placement.replicas), learners: ids(&learners) },
             mine: mine(&catalog, group, me),
-            is_over: have.is_some_and(|replica| catalog.is_over(group, replica)),
+            is_over: have.is_some_and(|replica| catalog.is_replica_over(group, replica)),
         }
     };
     catalog.placements().map(of_group).collect()

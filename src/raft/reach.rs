@@ -71,7 +71,7 @@ impl Reach {
     }
 
     /// The nodes that this one reaches, and the nodes that each of them reaches.
-    fn reached(&self, now: Instant) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
+    pub(crate) fn reached(&self, now: Instant) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
         let answers = self.0.lock();
         let fresh = answers
             .iter()

@@ -72,13 +72,13 @@ pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<Claim, OpenError> {
 fn check(dir: &Path, mark: &str, node: NodeId) -> Result<MachineVersion, OpenError> {
     let path = || dir.to_owned();
     let words: Vec<&str> = mark.split_whitespace().collect();
-    let (format, owner, machine) = match words.as_slice() {
-        &["quorate", "format", format, "node", owner] => (format, owner, None),
-        &["quorate", "format", format, "node", owner, "machine", machine] => {
+    let (format, owner, machine) = match *words.as_slice() {
+        ["quorate", "format", format, "node", owner] => (format, owner, None),
+        ["quorate", "format", format, "node", owner, "machine", machine] => {
             (format, owner, Some(machine))
         }
         // A later format may say more.
-        &["quorate", "format", format, ..] => {
+        ["quorate", "format", format, ..] => {
             let found = format.to_owned();
             return Err(OpenError::Format { path: path(), found, known: FORMAT_OF_MACHINE });
         }

@@ -12,6 +12,9 @@ impl MachineVersion {
     /// The version of a cluster that has just been formed, and of all binaries that do not name one.
     pub const FIRST: Self = Self(1);
 
+    /// The first version in which the catalog holds members and placements (MEM 1, MEM 6).
+    pub const MEMBERS: Self = Self(2);
+
     /// The newest version that this binary knows. It knows all earlier ones too.
     pub const NEWEST: Self = Self(2);
 

@@ -80,6 +80,39 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     load.finish(&cluster).await;
 }
 
+/// A node whose disk does not answer for a minute should be restarted; one that waits for others, or
+/// whose disk hangs for a shorter time, should not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_hangs_for_a_minute_is_not_live_ctl_14() {
+    let faults = CallFaults::prepare();
+    let cluster = Cluster::start(1, faults.on(Options::default())).await;
+    let (node, begun) = (cluster.node(1), Instant::now());
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    faults.set(1, CallFault::SyncHangs, 1);
+    let options = BasicPublishOptions::default();
+    let sent = channel.basic_publish("".into(), QUEUE.into(), options, b"stuck", persistent());
+    sent.await.expect("sent");
+    let answer = eventually("it is not live", 2 * LIFECYCLE_BOUND, || async {
+        let answer = node.get("/health/live").await?;
+        hold(answer.status != 200, || "it is live".to_owned()).map(|()| answer)
+    })
+    .await;
+    assert!(begun.elapsed() >= Duration::from_secs(60), "after {:?}", begun.elapsed());
+    let said = (answer.status, answer.body.as_str());
+    assert_eq!(said, (503, "a disk sync has not finished for 60 s\n"));
+    let pinged = cluster.ctl(1, &["ping"]).await;
+    assert_eq!(pinged.code, 69, "{pinged:?}");
+    assert!(pinged.stderr.contains("a disk sync has not finished"), "{pinged:?}");
+    faults.set(1, CallFault::SyncHangs, 0);
+    eventually("it is live again", LIFECYCLE_BOUND, || async {
+        let answer = node.get("/health/live").await?;
+        hold(answer.status == 200, || answer.body)
+    })
+    .await;
+    cluster.ctl(1, &["ping"]).await.succeeded().expect("it lives");
+}
+
 /// The disk of a queue's leader fails once and for all; it comes back with a good one.
 async fn ends_and_comes_back(fault: CallFault, error: u32, words: &[&str]) {
     let faults = CallFaults::prepare();

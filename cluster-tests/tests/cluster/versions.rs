@@ -117,7 +117,7 @@ async fn mem_15_data_of_an_unknown_version_is_refused_and_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the binary of an earlier release: make upgrade"]
 async fn mem_15_a_rolling_upgrade_under_load_and_its_roll_back() {
-    let before = std::env::var(OLD).unwrap_or_else(|_| panic!("{OLD} is not set"));
+    let before = std::env::var(OLD).expect("QUORATE_BIN_BEFORE is set, as make upgrade does");
     let cluster = Cluster::prepare(3, Options::alone()).await;
     let old = |id: u64| Launch { binary: before.clone().into(), ..cluster.node(id).launch() };
     let new = |id: u64| cluster.node(id).launch();

@@ -106,12 +106,21 @@ impl Cluster {
     }
 
     /// As the catalog's leader, raises the version of the replicated machine if all members are linked
-    /// and know the next one (MEM 15).
+    /// and know the next one (MEM 15). Each must have a start in the catalog: version 2 makes members
+    /// of the nodes that the catalog knows, and lets no others start (MEM 1).
     pub(crate) async fn raise_machine(&self) {
         let context = &self.base.context;
         let Some(links) = context.peers.links() else { return };
-        let next = self.base.catalog.read().machine().next();
-        if context.catalog_leader() != Some(context.me) || links.machine().newest() < next {
+        let (next, all_started) = {
+            let catalog = self.base.catalog.read();
+            // Version 2 makes members of the nodes that the catalog knows.
+            let started = |node: NodeId| catalog.live_session(node).is_some();
+            (catalog.machine().next(), context.members().into_iter().all(started))
+        };
+        if !all_started
+            || context.catalog_leader() != Some(context.me)
+            || links.machine().newest() < next
+        {
             return;
         }
         let connected = links.all_connected();
@@ -119,7 +128,8 @@ impl Cluster {
             let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
             node == context.me || connected.iter().any(knows)
         };
-        if context.members().into_iter().all(knows)
+        let is_recorded = |node| self.base.catalog.read().node(node).is_some();
+        if context.members().into_iter().all(|node| knows(node) && is_recorded(node))
             && let Err(error) =
                 self.base.catalog_client.propose(CatalogCommand::RaiseMachine(next)).await
         {

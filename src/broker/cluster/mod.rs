@@ -7,6 +7,7 @@ pub(crate) mod alarms;
 pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod liveness;
+pub(crate) mod maintenance;
 pub(crate) mod sink;
 
 use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};

@@ -81,6 +81,8 @@ impl CatalogSink for Broker {
                 CatalogEvent::MachineRaised(to) => {
                     tracing::info!(%to, "the cluster's machine version is raised");
                 }
+                // Members and placements are recorded, and nothing is done about them yet (MEM 1).
+                CatalogEvent::MembersChanged | CatalogEvent::PlacementChanged { .. } => {}
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,

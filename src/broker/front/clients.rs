@@ -11,7 +11,13 @@ use crate::{
 use parking_lot::Mutex;
 use quorate_types::{ConsumerId, Exception, ReplyCode};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// Why a drained node closes and refuses its clients, in RabbitMQ's words (CONN-29).
+pub(crate) fn drained() -> Exception {
+    Exception::new(ReplyCode::ConnectionForced, "Node was put into maintenance mode")
+}
 
 /// The clients of one node.
 #[derive(Debug)]
@@ -24,6 +30,10 @@ pub(crate) struct Clients {
     pub(crate) logins: Logins,
     /// When the connections that hold most memory were last searched for.
     pub(crate) relief: Mutex<Option<Instant>>,
+    /// Whether this node is drained: it has no new clients.
+    pub(crate) drained: watch::Sender<bool>,
+    /// Held while `drained` and the groups follow a command of an operator.
+    pub(crate) maintenance: tokio::sync::Mutex<()>,
 }
 
 impl Clients {
@@ -36,6 +46,8 @@ impl Clients {
             counts: Counts::default(),
             logins: Logins::default(),
             relief: Mutex::default(),
+            drained: watch::Sender::new(false),
+            maintenance: tokio::sync::Mutex::default(),
         }
     }
 

@@ -22,6 +22,7 @@ use quorate_types::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 /// Approximate memory of a queue's state, bytes, without its messages and consumers.
@@ -203,7 +204,15 @@ impl Views<'_> {
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
             leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
+            definitions: node.base.context.awaited_definitions(),
+            drained: *node.clients.drained.borrow(),
         }
+    }
+
+    /// Duration so far of the sync of the disk that is under way; zero if there is none.
+    #[must_use]
+    pub fn sync_under_way(&self) -> Duration {
+        self.0.base.context.sync_under_way()
     }
 
     /// State digests of this node's replicas: the newest of each first, then those at fixed

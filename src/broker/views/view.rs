@@ -344,13 +344,23 @@ pub struct Readiness {
     pub serving: bool,
     /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
+    /// Why the definitions of the start are not imported yet; `None` if they are.
+    pub definitions: Option<String>,
+    /// The node is drained (MEM 13).
+    pub drained: bool,
 }
 
 impl Readiness {
     /// Clients can be served in full.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub fn serves(&self) -> bool {
         self.catalog_lease && self.serving && self.leaderless.is_empty()
+    }
+
+    /// Clients can be served in full, find what the definitions name, and may come.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.serves() && self.definitions.is_none() && !self.drained
     }
 }
 

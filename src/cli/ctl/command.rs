@@ -4,6 +4,7 @@ use super::access::{self, AccessVerb};
 use super::alarms::Resource;
 use super::certificates;
 use super::columns::{self, Listing};
+use super::node::{self, NodeVerb};
 use quorate_catalog::PolicyKind;
 
 /// A verb of `quorate ctl`.
@@ -25,6 +26,7 @@ pub(crate) enum Verb {
     GenerateCertificates,
     /// Sets the threshold of this resource's alarm.
     SetAlarm(Resource),
+    Node(NodeVerb),
 }
 
 /// Verbs of policies and runtime parameters.
@@ -359,7 +361,7 @@ const MANUALS: &[Manual] = &[
 
 /// All verbs, in the order of the help.
 pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
-    MANUALS.iter().chain(access::MANUALS).chain([&certificates::MANUAL])
+    MANUALS.iter().chain(access::MANUALS).chain(node::MANUALS).chain([&certificates::MANUAL])
 }
 
 /// The manual of a verb.

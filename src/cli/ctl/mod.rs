@@ -12,6 +12,7 @@ mod exit;
 mod format;
 mod lists;
 mod names;
+mod node;
 mod options;
 mod policies;
 mod queues;
@@ -114,7 +115,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::ExportDefinitions
         | Verb::ImportDefinitions
         | Verb::Access(_)
-        | Verb::SetAlarm(_) => {}
+        | Verb::SetAlarm(_)
+        | Verb::Node(_) => {}
     }
     // An invalid column is refused before any request.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -133,6 +135,10 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         let begins_at = alarms::read(resource, &invocation, line, program)?;
         let set = alarms::set(resource, begins_at, &invocation, (&target, &connector), console);
         return within(limit, manual.name, &target, set).await;
+    }
+    if let Verb::Node(verb) = manual.verb {
+        let run = node::run(verb, limit, &invocation, (&target, &connector), console);
+        return within(limit + node::MARGIN, manual.name, &target, run).await;
     }
     let ask = ask(&invocation, &columns, &target, &connector, console);
     within(limit, manual.name, &target, ask).await
@@ -233,7 +239,8 @@ async fn ask(
         | Verb::Version
         | Verb::AwaitStartup
         | Verb::GenerateCertificates
-        | Verb::SetAlarm(_) => Ok(()),
+        | Verb::SetAlarm(_)
+        | Verb::Node(_) => Ok(()),
     }
 }
 

@@ -89,6 +89,10 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
         each(|member, node| format!("Node: {}, available CPU cores: {}", member.name, node.cores)),
     );
     report.section(
+        "Maintenance status",
+        each(|member, node| format!("Node: {}, status: {}", member.name, maintenance(node))),
+    );
+    report.section(
         "Readiness",
         each(|member, node| match node.ready {
             true => format!("Node: {}, ready", member.name),
@@ -106,6 +110,11 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     report.section("Listeners", listeners);
     report.section("Groups", group_lines(cluster));
     report.text
+}
+
+/// Whether a node is drained, in RabbitMQ's words.
+fn maintenance(node: &Node) -> &'static str {
+    if node.drained { "marked for maintenance" } else { "not under maintenance" }
 }
 
 /// The groups that each node leads.
@@ -147,6 +156,7 @@ pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
         "ram_nodes": [],
         "running_nodes": names(cluster.members.iter().filter(|member| member.running).collect()),
         "partitions": {},
+        "maintenance_status": by_node(|node| json!(maintenance(node))),
         "listeners": by_node(|node| {
             node.listeners
                 .iter()

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod access;
+mod node;
 mod world;
 
 use super::*;
@@ -276,6 +277,11 @@ fn the_cluster_is_described() {
 
         Node: rabbit1@127.0.0.1, available CPU cores: *
         Node: rabbit2@127.0.0.1, available CPU cores: *
+
+        Maintenance status
+
+        Node: rabbit1@127.0.0.1, status: not under maintenance
+        Node: rabbit2@127.0.0.1, status: not under maintenance
 
         Readiness
 

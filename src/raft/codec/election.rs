@@ -107,7 +107,7 @@ pub(crate) struct Position {
     pub(crate) vote: Vote,
     /// Its last log entry.
     pub(crate) last: Option<LogId>,
-    /// The node may lead: its disk does not hang, and it is not about to stop.
+    /// The node may lead: its disk does not hang, and it is neither drained nor about to stop.
     pub(crate) may_lead: bool,
 }
 

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, DEADLINE, Notice, enqueue, session, until, write};
-use quorate_raft::{ProposeError, TransferError, WriteError};
+use quorate_raft::{DrainError, ProposeError, TransferError, WriteError};
 use quorate_types::{GroupId, NodeId};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -185,6 +185,66 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
         assert_eq!(refused, Err(TransferError::Declined));
     }
     cluster.kill(to).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_13_drained_nodes_lead_nothing_and_replicate_until_they_are_revived() {
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let [first, second, last] = [1, 2, 3].map(|id| cluster.node(NodeId(id)));
+    for node in [second, first] {
+        node.groups.drain().await.unwrap();
+        until("it leads nothing", || node.groups.led().is_empty().then_some(())).await;
+        for group in (0..=3).map(GroupId) {
+            let leader = cluster.leader_of(group).await;
+            assert_ne!(leader.id, node.id);
+            assert_eq!(leader.transfer(group, node.id).await, Err(TransferError::Declined));
+        }
+    }
+    assert_eq!(last.groups.drain().await, Err(DrainError::NobodyElse));
+    let from = session(3, 5);
+    let queue = last.create(GROUP, from).await;
+    write(&cluster.replicas(GROUP), &enqueue(queue, from, 2, 5, 100)).await;
+    cluster.equal(GROUP).await;
+    assert_eq!(last.groups.led().len(), 4);
+    assert!(first.groups.revive() && second.groups.revive() && !last.groups.revive());
+    cluster.balanced().await;
+    cluster.stop().await;
+}
+
+/// Two of three nodes have a committed entry: a drained one and the leader. When the leader is gone, the
+/// third one cannot be elected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_13_a_drained_node_leads_what_no_other_one_can() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let [drained, leader, lagging] = [1, 2, 3].map(NodeId);
+    cluster.kill(lagging).await;
+    let node = cluster.node(drained);
+    node.groups.drain().await.unwrap();
+    until("it leads nothing", || node.groups.led().is_empty().then_some(())).await;
+    let from = session(leader.0, 5);
+    until("the other one leads", || cluster.node(leader).group(GROUP).is_leading().then_some(()))
+        .await;
+    let queue = cluster.node(leader).create(GROUP, from).await;
+    write(&cluster.replicas(GROUP), &enqueue(queue, from, 2, 5, 100)).await;
+    cluster.equal(GROUP).await;
+    cluster.kill(leader).await;
+    let elections = |cluster: &Cluster| {
+        let notices = cluster.node(drained).recorder.notices();
+        notices.iter().filter(|one| matches!(one, Notice::Became(GROUP, _))).count()
+    };
+    let before = elections(&cluster);
+    cluster.restart(lagging).await;
+    until("the node that lagged leads", || {
+        cluster.node(lagging).group(GROUP).is_leading().then_some(())
+    })
+    .await;
+    assert!(elections(&cluster) > before, "the drained node has led meanwhile");
+    let led = || cluster.node(drained).groups.led().is_empty().then_some(());
+    until("it has handed all groups over", led).await;
+    assert_eq!(cluster.node(lagging).ready(queue), Some(5));
     cluster.stop().await;
 }
 

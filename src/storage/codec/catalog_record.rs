@@ -6,6 +6,7 @@ use super::{
         permission, put_permission, put_topic_permission, put_user, put_vhost, topic_permission,
         user, vhost,
     },
+    catalog_members::{forgotten, member, placement, put_forgotten, put_member, put_placement},
     catalog_parts::{
         binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
         queue_entry, shape,
@@ -20,7 +21,10 @@ use super::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry};
-use quorate_types::{BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, StartNumber};
+use quorate_types::{
+    BootNumber, CatalogIndex, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber,
+    StartNumber,
+};
 
 const VERSION: u8 = 1;
 
@@ -37,6 +41,9 @@ const POLICY: u8 = 10;
 const PARAMETER: u8 = 11;
 /// State of a version of the replicated machine after the first one.
 const STATE_OF_MACHINE: u8 = 12;
+const MEMBER: u8 = 13;
+const FORGOTTEN: u8 = 14;
+const PLACEMENT: u8 = 15;
 
 /// Encodes a record's key.
 #[must_use]
@@ -87,6 +94,18 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(PARAMETER);
             put_parameter_name(name, &mut out);
         }
+        CatalogKey::Member(node) => {
+            out.put_u8(MEMBER);
+            out.put_u16(node.0);
+        }
+        CatalogKey::Forgotten(incarnation) => {
+            out.put_u8(FORGOTTEN);
+            out.put_u64(incarnation.0);
+        }
+        CatalogKey::Placement(group) => {
+            out.put_u8(PLACEMENT);
+            out.put_u16(group.0);
+        }
     }
     out.freeze()
 }
@@ -113,6 +132,9 @@ pub fn decode_key(bytes: &[u8]) -> Result<CatalogKey, DecodeError> {
         },
         POLICY => CatalogKey::Policy(policy_name(&mut cursor)?),
         PARAMETER => CatalogKey::Parameter(parameter_name(&mut cursor)?),
+        MEMBER => CatalogKey::Member(NodeId(u16::from_be_bytes(cursor.array()?))),
+        FORGOTTEN => CatalogKey::Forgotten(Incarnation(u64::from_be_bytes(cursor.array()?))),
+        PLACEMENT => CatalogKey::Placement(GroupId(u16::from_be_bytes(cursor.array()?))),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -163,6 +185,18 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
             out.put_u8(PARAMETER);
             put_parameter(parameter, &mut out);
         }
+        CatalogRecord::Member(member) => {
+            out.put_u8(MEMBER);
+            put_member(member, &mut out);
+        }
+        CatalogRecord::Forgotten(record) => {
+            out.put_u8(FORGOTTEN);
+            put_forgotten(record, &mut out);
+        }
+        CatalogRecord::Placement(placement) => {
+            out.put_u8(PLACEMENT);
+            put_placement(placement, &mut out);
+        }
     }
     out.freeze()
 }
@@ -190,6 +224,9 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
         TOPIC_PERMISSION => CatalogRecord::TopicPermission(topic_permission(&mut cursor)?),
         POLICY => CatalogRecord::Policy(policy(&mut cursor)?),
         PARAMETER => CatalogRecord::Parameter(parameter(&mut cursor)?),
+        MEMBER => CatalogRecord::Member(member(&mut cursor)?),
+        FORGOTTEN => CatalogRecord::Forgotten(forgotten(&mut cursor)?),
+        PLACEMENT => CatalogRecord::Placement(placement(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -215,6 +252,9 @@ fn put_state(state: &CatalogState, out: &mut BytesMut) {
     if let Some(shape) = state.shape {
         put_shape(shape, out);
     }
+    if state.machine >= MachineVersion::MEMBERS {
+        put_int(out, u64::from(state.next_replica.0));
+    }
 }
 
 fn state(cursor: &mut Cursor<'_>, machine: MachineVersion) -> Result<CatalogState, DecodeError> {
@@ -226,6 +266,11 @@ fn state(cursor: &mut Cursor<'_>, machine: MachineVersion) -> Result<CatalogStat
         life_boot: if cursor.bool()? { Some(boot(cursor)?) } else { None },
         shape: if cursor.bool()? { Some(shape(cursor)?) } else { None },
         machine,
+        next_replica: if machine >= MachineVersion::MEMBERS {
+            ReplicaNumber(cursor.u32()?)
+        } else {
+            ReplicaNumber(0)
+        },
     })
 }
 

@@ -4,6 +4,7 @@ pub mod answer;
 pub mod batch;
 pub mod catalog;
 mod catalog_access;
+mod catalog_members;
 mod catalog_parts;
 mod catalog_policy;
 mod catalog_record;

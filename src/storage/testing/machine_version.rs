@@ -5,10 +5,11 @@ use crate::codec::{
     catalog::{decode_command, decode_record, encode_command, encode_record},
 };
 use quorate_catalog::{CatalogCommand, CatalogRecord, CatalogState};
-use quorate_types::MachineVersion;
+use quorate_types::{MachineVersion, ReplicaNumber};
 
 fn state(machine: MachineVersion) -> CatalogRecord {
-    CatalogRecord::State(CatalogState { life: 7, machine, ..CatalogState::default() })
+    let next_replica = ReplicaNumber(if machine >= MachineVersion::MEMBERS { 9 } else { 0 });
+    CatalogRecord::State(CatalogState { life: 7, machine, next_replica, ..CatalogState::default() })
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod crash;
 mod damage;
 mod donor;
 mod machine_version;
+mod members;
 mod model;
 mod opening;
 mod reading;

@@ -2,14 +2,14 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_broker::{Amount, ChangeError, Closing, SocketReport};
+use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left, SocketReport};
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
     ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Pulses, Source,
 };
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
@@ -17,7 +17,7 @@ use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
@@ -28,6 +28,8 @@ pub(super) struct World {
     members: Vec<String>,
     spoiled: Arc<AtomicBool>,
     unready: Arc<AtomicBool>,
+    drained: Arc<AtomicBool>,
+    hung: Arc<AtomicBool>,
     catalog: Arc<Mutex<Catalog>>,
 }
 
@@ -65,13 +67,15 @@ pub(super) fn start(nodes: u16) -> Cluster {
             members: addresses.clone(),
             spoiled: Arc::default(),
             unready: Arc::default(),
+            drained: Arc::default(),
+            hung: Arc::default(),
             catalog: Arc::clone(&catalog),
         };
         worlds.push(world.clone());
         let peers = Peers::new(NodeId(id), Connector::new(secret.clone(), None));
         let access = AccessService::new(world.clone(), peers.clone());
         let access = AccessServer::new(access);
-        let service = AdminService::new(world, Arc::new(facts(id)), peers);
+        let service = AdminService::new(world, Arc::new(facts(id)), Pulses::default(), peers);
         let service = AdminServer::new(service);
         let door = Door::new(secret.clone(), None, || true);
         let (serving, served) = mpsc::channel();
@@ -130,6 +134,10 @@ impl World {
 
     pub(super) fn unready(&mut self) {
         self.unready.store(true, Relaxed);
+    }
+
+    pub(super) fn hang_disk(&mut self) {
+        self.hung.store(true, Relaxed);
     }
 
     fn connection_id(&self) -> ConnectionId {
@@ -330,7 +338,13 @@ impl Source for World {
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
+            definitions: None,
+            drained: self.drained.load(Relaxed),
         }
+    }
+
+    fn sync_under_way(&self) -> Duration {
+        Duration::from_secs(if self.hung.load(Relaxed) { 75 } else { 0 })
     }
 
     async fn delete_queue(
@@ -407,5 +421,19 @@ impl Source for World {
 
     fn set_disk_free_limit(&self, amount: Amount) {
         assert_eq!(amount, Amount::OfMemory(1.5));
+    }
+
+    /// With less than a second, something is left.
+    async fn drain(&self, within: Duration) -> Result<Left, DrainError> {
+        if self.members.len() == 1 {
+            return Err(DrainError::Alone);
+        }
+        self.drained.store(true, Relaxed);
+        let left = Left { groups: vec![GroupId(0), GroupId(1)], connections: 3 };
+        Ok(if within < Duration::from_secs(1) { left } else { Left::default() })
+    }
+
+    async fn revive(&self) {
+        self.drained.store(false, Relaxed);
     }
 }
