@@ -83,7 +83,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             leaderless.since.clear();
             continue;
         }
-        join_all(shared.all().map(async |group| leadership::hand_over_once(&shared, &group).await)).await;
+        join_all(shared.all().map(async |group| leadership::hand_over_once(&shared, &group).await))
+            .await;
         let reached = shared.reach().reached(Instant::now()).into_keys().collect();
         for group in shared.all() {
             if leaderless.is_over_long(Instant::now(), shared.settings.me, &reached, &group) {

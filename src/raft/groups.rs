@@ -199,7 +199,7 @@ impl Groups {
         deadline: Duration,
     ) -> Result<(), leadership::TransferError> {
         let group = self.group(group).ok_or(leadership::TransferError::NotLeader)?;
-        leadership::transfer(&self.shared, group, to, deadline).await
+        leadership::transfer(&self.shared, &group, to, deadline).await
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -102,7 +102,9 @@ impl Admission {
     pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
         let attempts = &mut self.state.lock().attempts;
         attempts.retain(|node, _| nodes.clone().any(|stays| stays == node));
-        nodes.for_each(|node| drop(attempts.entry(*node).or_insert(Attempt::UnderWay)));
+        for node in nodes {
+            attempts.entry(*node).or_insert(Attempt::UnderWay);
+        }
     }
 
     /// Records an attempt. Returns the verdict if this process does not belong to the cluster.

@@ -112,7 +112,9 @@ impl Peers {
     pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
         let mut known = self.0.lock();
         known.retain(|node, _| nodes.clone().any(|stays| stays == node));
-        nodes.for_each(|node| drop(known.entry(*node).or_default()));
+        for node in nodes {
+            known.entry(*node).or_default();
+        }
     }
 
     /// Sets the only data directory that is accepted from the node from now on, and a process that

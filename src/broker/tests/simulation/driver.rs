@@ -9,7 +9,7 @@ use crate::{
 use quorate_queue::Machine;
 use quorate_rpc::chance;
 use quorate_storage::simulated::Operation;
-use quorate_types::{GroupId, NodeId, Term};
+use quorate_types::{NodeId, Term};
 use std::{
     collections::BTreeMap,
     mem,

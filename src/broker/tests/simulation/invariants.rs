@@ -24,8 +24,8 @@ impl Invariants {
         let mut violated = None;
         for (node, (_, groups)) in running.iter() {
             for group in groups.all() {
-                violated = violated.or_else(|| self.check_leader(*node, group));
-                violated = violated.or_else(|| self.check_state(*node, group));
+                violated = violated.or_else(|| self.check_leader(*node, &group));
+                violated = violated.or_else(|| self.check_state(*node, &group));
             }
         }
         violated.or_else(|| self.check_votes(running.values().map(|(_, groups)| groups.as_ref())))

@@ -273,7 +273,7 @@ impl Cluster {
 
     /// The running replicas of a group.
     pub fn replicas(&self, group: GroupId) -> Vec<Arc<Group>> {
-        self.nodes.values().map(|node| Arc::clone(node.group(group))).collect()
+        self.nodes.values().map(|node| node.group(group)).collect()
     }
 
     /// The node that leads a group and performs its effects.
