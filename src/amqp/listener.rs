@@ -109,11 +109,11 @@ async fn turned(switch: &mut watch::Receiver<bool>) {
 
 /// Resolves when the ports are to be closed (true) or opened again.
 async fn turn(drained: &mut watch::Receiver<bool>, are_closed: bool) -> bool {
-    match drained.wait_for(|drained| *drained != are_closed).await {
-        Ok(drained) => *drained,
-        // Nobody is left to drain the node.
-        Err(_) => pending().await,
+    if drained.wait_for(|drained| *drained != are_closed).await.is_err() {
+        // Nobody is left to drain the node or to revive it.
+        pending::<()>().await;
     }
+    !are_closed
 }
 
 fn arrival(stream: &TcpStream, peer: SocketAddr, time_max: Duration) -> io::Result<Arrival> {
