@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted fuzz soak powerloss attacks interop chart deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop chart deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -75,6 +75,18 @@ chaos-runs: deps rocksdb
 	first=$$(date +%s); for seed in $$(seq $$first $$((first + $(RUNS) - 1))); do \
 	  QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" "$(CARGO_TARGET_DIR)/debug/chaos" \
 	    --seed $$seed --duration 80s 2>/dev/null || exit 1; done
+
+# A rolling upgrade under load and its roll-back, from the last commit whose binary knows machine version 1 only.
+BEFORE ?= d0be689
+upgrade: build
+	before="$(QUORATE_CACHE_DIR)/before-$(BEFORE)"; \
+	if ! [ -x "$$before/debug/quorate" ]; then \
+	  git worktree prune; git worktree add --force --detach "$$before/source" $(BEFORE); \
+	  cargo build --manifest-path "$$before/source/Cargo.toml" --target-dir "$$before" --bin quorate; \
+	  git worktree remove --force "$$before/source"; \
+	fi; \
+	QUORATE_BIN_BEFORE="$$before/debug/quorate" \
+	  cargo test --package quorate-cluster-tests --test cluster -- --ignored rolling_upgrade
 
 # Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed.
 bench: deps rocksdb

@@ -52,7 +52,8 @@ render() { "${api[@]}" "$helm" template q quorate --namespace ns --kube-version 
 
 # What is generated anew each time.
 without_secrets() {
-  sed -E '/^kind: Secret/,/^---/ s/^(  (cluster-secret|password|uri|definitions\.json): ).*/\1(generated)/'
+  sed -E -e '/^kind: Secret/,/^---/ s/^(  (cluster-secret|password|uri|definitions\.json): ).*/\1(generated)/' \
+    -e 's|^( *checksum/definitions: ).*|\1(generated)|'
 }
 
 # refused WORDS ARGUMENTS...: the values are refused, with a message that has all these words.
@@ -135,6 +136,24 @@ for kept in "cluster-secret: a2VwdC1jbHVzdGVyLXNlY3JldA==" "password: a2VwdC1wYX
   grep -qF "  $kept" "$work/upgrade.yaml" || fail "an upgrade changes $kept"
 done
 render --dry-run=server | diff "$work/upgrade.yaml" - || fail "two upgrades render different objects"
+
+# An upgrade restarts the nodes if, and only if, the definitions have changed.
+checksum() { render --dry-run=server "$@" | grep -o 'checksum/definitions: .*'; }
+definitions() {
+  echo "[{\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"data\": $2, \"metadata\": {\"name\": \"$1\", \"namespace\": \"ns\"}}]" \
+    >"$work/objects.json"
+}
+echo '[]' >"$work/objects.json"
+render --dry-run=server >"$work/install.yaml"
+password=$(sed -n 's/^  password: //p' "$work/install.yaml")
+definitions q-quorate-definitions "{\"password\": \"$password\"}"
+grep -qF "$(checksum)" "$work/install.yaml" || fail "the first upgrade restarts the nodes"
+own=(--set definitions.existingSecret=own)
+definitions own '{"definitions.json": "e30="}'
+old=$(checksum "${own[@]}")
+[ "$(checksum "${own[@]}")" = "$old" ] || fail "an upgrade without a change restarts the nodes"
+definitions own '{"definitions.json": "e30K"}'
+[ "$(checksum "${own[@]}")" != "$old" ] || fail "changed definitions do not restart the nodes"
 api=()
 
 refused "drain.timeoutSeconds 91 120" --set drain.timeoutSeconds=91

@@ -109,11 +109,13 @@ async fn turned(switch: &mut watch::Receiver<bool>) {
 
 /// Resolves when the ports are to be closed (true) or opened again.
 async fn turn(drained: &mut watch::Receiver<bool>, are_closed: bool) -> bool {
-    if drained.wait_for(|drained| *drained != are_closed).await.is_err() {
-        // Nobody is left to drain the node or to revive it.
-        pending::<()>().await;
+    // A copy, since what is borrowed must not be held while this waits.
+    let turned = drained.wait_for(|drained| *drained != are_closed).await.map(|drained| *drained);
+    match turned {
+        Ok(drained) => drained,
+        // Nobody is left to drain the node.
+        Err(_) => pending().await,
     }
-    !are_closed
 }
 
 fn arrival(stream: &TcpStream, peer: SocketAddr, time_max: Duration) -> io::Result<Arrival> {

@@ -5,7 +5,7 @@ use crate::{
     memory::MemoryBudget, peers::Peers, settings::BrokerSettings, views::counters::Counters,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use quorate_raft::{Group, Groups};
 use quorate_storage::{Database, DatabaseStats};
 use quorate_types::{BootNumber, GroupId, NodeId, SessionId, ShortString};
@@ -39,6 +39,8 @@ pub(crate) struct Context {
     database: OnceLock<Weak<Database>>,
     /// This process's session, once its start number is known (SES 1).
     session: RwLock<Option<SessionId>>,
+    /// Why the definitions of the start are not imported yet.
+    definitions: Mutex<Option<String>>,
     /// The budget for bodies that are held for clients.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) counters: Arc<Counters>,
@@ -56,6 +58,7 @@ impl Context {
             groups: OnceLock::new(),
             database: OnceLock::new(),
             session: RwLock::default(),
+            definitions: Mutex::default(),
             memory: MemoryBudget::new(settings.client_memory),
             counters: Arc::default(),
             settings,
@@ -95,6 +98,16 @@ impl Context {
             *own = None;
         }
         ends
+    }
+
+    /// Sets why the definitions of the start are not imported yet.
+    pub(crate) fn await_definitions(&self, reason: Option<String>) {
+        *self.definitions.lock() = reason;
+    }
+
+    /// Why the definitions of the start are not imported yet; `None` if nothing is to be imported.
+    pub(crate) fn awaited_definitions(&self) -> Option<String> {
+        self.definitions.lock().clone()
     }
 
     /// A generated name: `prefix` and 22 characters of URL-safe base64 of 16 random bytes (QUE-06,

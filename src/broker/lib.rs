@@ -45,9 +45,9 @@ pub use cluster::{
     alarm_settings::{AlarmBounds, AlarmSettings, Amount},
     maintenance::Left,
 };
-pub use front::{access::ChangeError, connection::Connection, login::PASSWORD_BYTES_MAX};
+pub use front::{access::ChangeError, connection::Connection};
 pub use leader::{clock::WallClock, local::SpillSettings};
-pub use names::definitions::ImportError;
+pub use names::definitions::{ImportError, Imported};
 pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
@@ -56,6 +56,6 @@ pub use quorate_raft::DrainError;
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},
-    operator::{Closing, hash_password},
+    operator::{Closing, PasswordError, hash_password},
     view,
 };

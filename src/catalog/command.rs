@@ -3,12 +3,14 @@
 use crate::{
     access_command::AccessCommand,
     denial::Denial,
+    member_command::MemberCommand,
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
 };
 use quorate_types::{
-    BootNumber, Exception, Incarnation, NodeId, QueueId, ResourceName, Stamp, StartNumber,
+    BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
+    StartNumber,
 };
 
 /// One entry of the catalog group's log: commands that are applied one after the other.
@@ -24,6 +26,9 @@ pub struct CatalogEntry {
 /// log wins. A repeat of each is harmless (a proposer that lost the answer sends again).
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogCommand {
+    /// Raises the version of the replicated machine to this one, if it is the next (MEM 15). Binaries
+    /// that know the first version only do not know this command.
+    RaiseMachine(MachineVersion),
     /// Fixes the cluster's shape; only the first such command has an effect.
     Form(ClusterShape),
     /// A process announces its start; its start number is the index of this entry (SES 1). Ends
@@ -83,6 +88,9 @@ pub enum CatalogCommand {
     ClearParameter(ParameterName),
     /// A command of an operator that changes users, virtual hosts, permissions or limits.
     Access(AccessCommand),
+    /// A change of members or placements (MEM). Proposed only from machine version 2 on: binaries that
+    /// know the first version only cannot read it.
+    Members(MemberCommand),
 }
 
 impl CatalogCommand {
@@ -90,7 +98,9 @@ impl CatalogCommand {
     #[must_use]
     pub fn object(&self) -> String {
         match self {
-            Self::Form(_) | Self::NewLife { .. } => "the cluster".to_owned(),
+            Self::Form(_) | Self::NewLife { .. } | Self::RaiseMachine(_) => {
+                "the cluster".to_owned()
+            }
             Self::NodeStarted { node, .. } | Self::NodeDown { node, .. } => format!("node {node}"),
             Self::DeclareExchange(ExchangeRecord { name, .. })
             | Self::DeleteExchange { exchange: name, .. } => format!("exchange {name}"),
@@ -106,6 +116,7 @@ impl CatalogCommand {
                 format!("parameter '{name}'")
             }
             Self::Access(command) => format!("{command:?}"),
+            Self::Members(command) => command.object(),
         }
     }
 }
@@ -126,6 +137,6 @@ pub enum CatalogReply {
     },
     /// The start that created the queue is fenced.
     Fenced,
-    /// An operator's command was refused.
+    /// A command of an operator, or a change of members or placements, was refused.
     Denied(Denial),
 }

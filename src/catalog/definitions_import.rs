@@ -8,20 +8,19 @@ use crate::{
     access_command::AccessCommand,
     command::{CatalogCommand, CatalogEntry, CatalogReply},
     definitions_fields::Fields,
-    limits::{UserLimits, VhostLimits},
+    definitions_user::{self, HashPassword},
+    limits::VhostLimits,
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
     output::CatalogOutput,
     parameter::{ParameterName, ParameterRecord},
-    password::{HashAlgorithm, PasswordHash},
     policy::{PolicyKind, PolicyRecord},
     policy_parse::PolicyText,
     queue_entry::{check_queue_properties, resolve_queue_type},
-    record::{PermissionRecord, TopicPermissionRecord, UserRecord},
+    record::{CatalogKey, PermissionRecord, TopicPermissionRecord, UserRecord},
     refusal,
     vhost::{VhostMetadata, VhostUpdate},
 };
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use quorate_types::{
     CatalogIndex, GroupId, Home, QueueArguments, QueueId, QueueType, ResourceName, SessionId,
     ShortString, Stamp, VhostName,
@@ -66,9 +65,39 @@ pub struct Definitions {
     pub bindings: Vec<Binding>,
     /// Bindings that cannot be made because the file lacks their exchanges, and why.
     pub left_out: Vec<String>,
+    /// Objects that do not exist yet, or differ from those of the file.
+    pub changed: Vec<String>,
+}
+
+/// The lists of a document.
+const LISTS: [&str; 10] = [
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+];
+
+fn json(text: &str) -> Result<Value, DefinitionsError> {
+    serde_json::from_str(text).map_err(|error| DefinitionsError::Json(error.to_string()))
 }
 
 impl Definitions {
+    /// Checks what can be checked without a catalog: that the text is JSON, and has the lists.
+    ///
+    /// # Errors
+    /// It is not such a document.
+    pub fn check_form(text: &str) -> Result<(), DefinitionsError> {
+        let document = json(text)?;
+        let document = Fields::document(&document)?;
+        LISTS.iter().try_for_each(|list| document.each(list, "object", |_| Ok(())))
+    }
+
     /// Reads definitions in RabbitMQ's JSON format, and applies them to a copy of the catalog.
     /// Exchanges, queues and bindings that exist already stay as they are; other objects that exist
     /// are changed. `creator` and `default_type` belong to the node that will make the queues.
@@ -82,15 +111,16 @@ impl Definitions {
         catalog: &Catalog,
         creator: SessionId,
         default_type: QueueType,
+        hash_password: &HashPassword,
     ) -> Result<Self, DefinitionsError> {
-        let document: Value = serde_json::from_str(text)
-            .map_err(|error| DefinitionsError::Json(error.to_string()))?;
+        let document = json(text)?;
         let document = Fields::document(&document)?;
         let mut reading = Reading {
             catalog,
             definitions: Self::default(),
             creator,
             default_type,
+            hash_password,
             exchanges: BTreeSet::new(),
             queues: BTreeMap::new(),
             without_internal: true,
@@ -124,21 +154,28 @@ impl Definitions {
         self.bindings.iter().map(now).collect()
     }
 
-    /// Applies everything to a copy of the catalog.
-    fn try_out(&self, catalog: &Catalog) -> Result<(), DefinitionsError> {
+    /// Applies everything to a copy of the catalog, and notes what that changes.
+    fn try_out(&mut self, catalog: &Catalog) -> Result<(), DefinitionsError> {
         let queue = |entry: &QueueEntry| Step {
             object: format!("queue {}", entry.name),
             command: CatalogCommand::AddQueue(entry.clone()),
         };
         let steps = self.steps.iter().cloned();
         let steps = steps.chain(self.queues.iter().map(queue));
-        let steps: Vec<Step> = steps.chain(self.bindings.iter().map(binding_step)).collect();
-        let commands = steps.iter().map(|step| step.command.clone()).collect();
-        let entry = CatalogEntry { stamp: Stamp::default(), commands };
-        let mut out = CatalogOutput::default();
-        let index = CatalogIndex(catalog.version().0 + 1);
-        catalog.clone().apply(index, &entry, &mut out);
-        steps.iter().zip(&out.replies).try_for_each(|(step, reply)| step.check(reply))
+        let (mut copy, mut out) = (catalog.clone(), CatalogOutput::default());
+        for Step { object, command } in steps.chain(self.bindings.iter().map(binding_step)) {
+            out.clear();
+            let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![command] };
+            copy.apply(CatalogIndex(copy.version().0 + 1), &entry, &mut out);
+            out.replies.iter().try_for_each(|reply| check(&object, reply))?;
+            // Every entry changes the catalog's own record.
+            if out.changes.iter().any(|key| *key != CatalogKey::State) {
+                self.changed.push(object);
+            }
+        }
+        // An existing user takes several steps.
+        self.changed.dedup();
+        Ok(())
     }
 }
 
@@ -148,15 +185,19 @@ impl Step {
     /// # Errors
     /// Why the catalog refused the step.
     pub fn check(&self, reply: &CatalogReply) -> Result<(), DefinitionsError> {
-        let reason = match reply {
-            CatalogReply::Done | CatalogReply::Started(_) => return Ok(()),
-            CatalogReply::Refused(exception) => exception.explanation.clone(),
-            CatalogReply::Denied(denial) => denial.to_string(),
-            CatalogReply::NameTaken { .. } => "the name is already in use".to_owned(),
-            CatalogReply::Fenced => "the cluster declared this node dead".to_owned(),
-        };
-        Err(DefinitionsError::Object { object: self.object.clone(), reason })
+        check(&self.object, reply)
     }
+}
+
+fn check(object: &str, reply: &CatalogReply) -> Result<(), DefinitionsError> {
+    let reason = match reply {
+        CatalogReply::Done | CatalogReply::Started(_) => return Ok(()),
+        CatalogReply::Refused(exception) => exception.explanation.clone(),
+        CatalogReply::Denied(denial) => denial.to_string(),
+        CatalogReply::NameTaken { .. } => "the name is already in use".to_owned(),
+        CatalogReply::Fenced => "the cluster declared this node dead".to_owned(),
+    };
+    Err(DefinitionsError::Object { object: object.to_owned(), reason })
 }
 
 struct Reading<'a> {
@@ -164,6 +205,7 @@ struct Reading<'a> {
     definitions: Definitions,
     creator: SessionId,
     default_type: QueueType,
+    hash_password: &'a HashPassword,
     /// New exchanges of the file.
     exchanges: BTreeSet<ResourceName>,
     queues: BTreeMap<ResourceName, QueueId>,
@@ -184,33 +226,13 @@ impl Reading<'_> {
     }
 
     fn user(&mut self, fields: &Fields<'_>) -> Read {
-        let name = fields.short("name")?;
-        let algorithm = match fields.optional_text("hashing_algorithm")? {
-            None => HashAlgorithm::default(),
-            Some(name) => HashAlgorithm::parse(name)
-                .ok_or_else(|| fields.wrong(format!("unknown hashing_algorithm '{name}'")))?,
-        };
-        let hash = fields.text("password_hash")?;
-        let bytes = STANDARD
-            .decode(hash)
-            .map_err(|error| fields.wrong(format!("password_hash is not base64: {error}")))?;
-        let password = PasswordHash { algorithm, bytes };
-        let tags = fields.words("tags")?;
-        let limit = |limits: &Fields<'_>, name| limits.optional_integer(name);
-        let limits = match fields.optional_object("limits")? {
-            None => UserLimits::default(),
-            Some(limits) => UserLimits {
-                connections_max: limit(&limits, "max-connections")?,
-                channels_max: limit(&limits, "max-channels")?,
-            },
-        };
-        if self.catalog.user(&name).is_none() {
-            self.access(
-                fields,
-                AccessCommand::AddUser(UserRecord { name, password, tags, limits }),
-            );
+        let there = self.catalog.user(&fields.short("name")?);
+        let user = definitions_user::read(fields, there, self.hash_password)?;
+        if there.is_none() {
+            self.access(fields, AccessCommand::AddUser(user));
             return Ok(());
         }
+        let UserRecord { name, password, tags, limits } = user;
         let user = || name.clone();
         self.access(fields, AccessCommand::ChangePassword { user: user(), password });
         self.access(fields, AccessCommand::SetUserTags { user: user(), tags });

@@ -1,8 +1,10 @@
 //! Why an operator's command was refused (CTL-12, CTL-13).
 
-use quorate_types::{ShortString, VhostName};
+use crate::member::MemberState;
+use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, VhostName};
 
-/// Why a change of users, virtual hosts, permissions or limits was refused. Nothing has changed.
+/// Why a change of users, virtual hosts, permissions, limits or members was refused. Nothing has
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// The user does not exist.
@@ -31,5 +33,122 @@ pub enum Denial {
         most: u32,
         /// Number of tags in the request.
         received: u32,
+    },
+    /// A change of members or placements.
+    #[error(transparent)]
+    Member(#[from] MemberDenial),
+}
+
+/// Why a change of members or placements was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberDenial {
+    /// The catalog has no members yet (MEM 15).
+    #[error(
+        "the cluster's machine version is {machine}: its members can be changed from version {} on, \
+         which it gets when all nodes run a release that knows that version",
+        MachineVersion::MEMBERS
+    )]
+    TooEarly {
+        /// The present version.
+        machine: MachineVersion,
+    },
+    /// The directory was forgotten (MEM 11).
+    #[error(
+        "this directory of node {node} was forgotten and never comes back: set it aside, and the \
+         node can join anew with an empty one"
+    )]
+    Forgotten {
+        /// The node that the directory served.
+        node: NodeId,
+    },
+    /// The node id belongs to another directory (MEM 1).
+    #[error(
+        "node id {node} belongs to another data directory, and that node is {state}: forget the \
+         node and wait until it is gone, or replace it"
+    )]
+    IdTaken {
+        /// Id of the node.
+        node: NodeId,
+        /// State of the member that has the id.
+        state: MemberState,
+    },
+    /// The directory serves another node (MEM 1).
+    #[error("node {node} cannot join: its data directory is that of node {by}")]
+    DirectoryTaken {
+        /// Id of the node that would join.
+        node: NodeId,
+        /// Id of the node that the directory serves.
+        by: NodeId,
+    },
+    /// The node is not a member (MEM 1).
+    #[error("node {node} is not a member of the cluster")]
+    NoMember {
+        /// Id of the node.
+        node: NodeId,
+    },
+    /// The node is in another state than the command is for.
+    #[error("node {node} is {state}; this can be done only with a node that is {wanted}")]
+    State {
+        /// Id of the node.
+        node: NodeId,
+        /// Its state.
+        state: MemberState,
+        /// The state in which the command has an effect.
+        wanted: MemberState,
+    },
+    /// No other member would be left (MEM 11).
+    #[error("node {node} is the last member of the cluster")]
+    LastMember {
+        /// Id of the node.
+        node: NodeId,
+    },
+    /// A group would be left without a majority (MEM 10, MEM 11).
+    #[error(
+        "without the present directory of node {node}, group {group} has no majority of replicas \
+         with their disks: wait until its replicas are placed on other nodes"
+    )]
+    NoMajority {
+        /// Id of the node.
+        node: NodeId,
+        /// The first such group.
+        group: GroupId,
+    },
+    /// The node has replicas that others depend on (MEM 11).
+    #[error("node {node} is leaving, and group {group} may still need its replica there")]
+    StillPlaced {
+        /// Id of the node.
+        node: NodeId,
+        /// The first such group.
+        group: GroupId,
+    },
+    /// The group does not exist.
+    #[error("there is no group {group}")]
+    NoGroup {
+        /// Number of the group.
+        group: GroupId,
+    },
+    /// The command is about another placement than the present one (MEM 6, MEM 7).
+    #[error("the present placement of group {group} is number {present}; this was about {number}")]
+    OtherPlacement {
+        /// The group.
+        group: GroupId,
+        /// Number of the present placement.
+        present: u64,
+        /// The number that the command gives.
+        number: u64,
+    },
+    /// A group has at least one replica, and the catalog's at most five that vote (MEM 12).
+    #[error("group {group} cannot have {count} voters")]
+    Count {
+        /// The group.
+        group: GroupId,
+        /// Number of voters that it should have.
+        count: u64,
+    },
+    /// At most two groups move at once (MEM 6).
+    #[error("the replicas of group {group} cannot move while those of two other groups move")]
+    OthersMove {
+        /// The group.
+        group: GroupId,
     },
 }

@@ -1,6 +1,6 @@
-//! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries,
-//! policies; and routing by them. Every node holds a full copy and routes publishes by it (DESIGN
-//! §2).
+//! The catalog as a pure state machine: nodes, members, placements, virtual hosts, exchanges,
+//! bindings, queue entries, policies; and routing by them. Every node holds a full copy and routes
+//! publishes by it (DESIGN §2).
 
 mod command;
 mod objects;
@@ -24,10 +24,18 @@ mod exchange;
 mod node;
 mod queue_entry;
 
+mod member;
+mod member_command;
+mod membership;
+mod placement_plan;
+mod replica_placement;
+mod replicas;
+
 mod definitions_export;
 mod definitions_fields;
 mod definitions_import;
 mod definitions_table;
+mod definitions_user;
 mod parameter;
 mod policy;
 mod policy_definition;
@@ -39,7 +47,6 @@ mod denial;
 mod equivalence;
 mod placement;
 pub mod refusal;
-mod replicas;
 mod server_name;
 
 mod choice;
@@ -56,12 +63,15 @@ pub use access::{Access, Resource, Who, access_refused};
 pub use access_command::AccessCommand;
 pub use command::{CatalogCommand, CatalogEntry, CatalogReply};
 pub use definitions_import::{Definitions, DefinitionsError, Step};
+pub use definitions_user::HashPassword;
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
-pub use denial::Denial;
+pub use denial::{Denial, MemberDenial};
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
+pub use member::{ForgottenRecord, MemberRecord, MemberState};
+pub use member_command::{MemberCommand, Newcomer};
 pub use node::FORMER_BOOTS_MAX;
 pub use objects::{
     Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
@@ -82,6 +92,7 @@ pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
+pub use replica_placement::{CATALOG_VOTERS_MAX, MOVES_MAX, PlacementRecord};
 pub use replicas::{Flaws, Host, Hosts, Replicas};
 pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};

@@ -5,6 +5,7 @@ use crate::{
     command::{CatalogCommand, CatalogEntry, CatalogReply},
     digest::{Digest, Feed},
     exchange::{Exchange, of_every_vhost},
+    member::Membership,
     named::{ByName, Named},
     objects::{Binding, ClusterShape, QueueEntry},
     output::CatalogOutput,
@@ -15,7 +16,9 @@ use crate::{
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
 };
-use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId, QueueId, ShortString};
+use quorate_types::{
+    BootNumber, CatalogIndex, GroupId, MachineVersion, NodeId, QueueId, ShortString,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -33,9 +36,11 @@ pub struct Catalog {
     unsaved: bool,
     next_binding: u64,
     pub(crate) shape: Option<ClusterShape>,
+    pub(crate) machine: MachineVersion,
     pub(crate) life: u64,
     pub(crate) life_boot: Option<BootNumber>,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
+    pub(crate) membership: Membership,
     pub(crate) users: BTreeMap<ShortString, UserRecord>,
     pub(crate) vhosts: Named<Vhost>,
     pub(crate) rights: BTreeMap<RowKey, Arc<Rights>>,
@@ -106,9 +111,11 @@ impl Catalog {
             unsaved: false,
             next_binding: 1,
             shape: None,
+            machine: MachineVersion::FIRST,
             life: 0,
             life_boot: None,
             nodes: BTreeMap::new(),
+            membership: Membership::default(),
             users: BTreeMap::new(),
             vhosts: Named::default(),
             rights: BTreeMap::new(),
@@ -144,6 +151,7 @@ impl Catalog {
 
     fn command(&mut self, command: &CatalogCommand, out: &mut CatalogOutput) -> CatalogReply {
         match command {
+            CatalogCommand::RaiseMachine(to) => self.raise_machine(*to, out),
             CatalogCommand::Form(shape) => self.form(*shape, out),
             CatalogCommand::NodeStarted { node, incarnation, boot, rpc_address, amqp_address } => {
                 let announced = NodeEntry {
@@ -166,6 +174,7 @@ impl Catalog {
             CatalogCommand::AddQueue(entry) => self.add_queue(entry, out),
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
             CatalogCommand::Access(command) => self.access_command(command, out),
+            CatalogCommand::Members(command) => self.member_command(command, out),
             CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
             CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
             CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
@@ -206,6 +215,8 @@ impl Catalog {
             life: self.life,
             life_boot: self.life_boot,
             shape: self.shape,
+            machine: self.machine,
+            next_replica: self.membership.next_replica,
         }
     }
 
@@ -217,6 +228,8 @@ impl Catalog {
         self.life = state.life;
         self.life_boot = state.life_boot;
         self.shape = state.shape;
+        self.machine = state.machine;
+        self.membership.next_replica = state.next_replica;
     }
 
     /// The record of that key has changed or was removed: every replica writes it, and the digest
@@ -228,6 +241,10 @@ impl Catalog {
                 digest.word(1);
                 digest.word(self.life);
                 self.shape.iter().for_each(|shape| shape.feed(&mut digest));
+                // Replicas that know the first version only must come to the same digest.
+                if self.machine > MachineVersion::FIRST {
+                    digest.word(u64::from(self.machine.0));
+                }
             }
             CatalogKey::Vhost(name) => note(&mut digest, 2, name, self.vhost(name)),
             CatalogKey::User(name) => note(&mut digest, 3, name, self.users.get(name)),
@@ -239,6 +256,9 @@ impl Catalog {
             CatalogKey::Parameter(name) => {
                 note(&mut digest, 11, name, self.parameter(name).as_ref());
             }
+            CatalogKey::Member(node) => note(&mut digest, 12, node, self.member(*node)),
+            CatalogKey::Forgotten(id) => note(&mut digest, 13, id, self.forgotten(*id)),
+            CatalogKey::Placement(group) => note(&mut digest, 14, group, self.placement(*group)),
             CatalogKey::Permission { vhost, user } => {
                 let row = (vhost.clone(), user.clone());
                 note(&mut digest, 8, &row, self.permission_record(&row).as_ref());

@@ -8,7 +8,7 @@ use crate::{
     output::{CatalogEvent, CatalogOutput},
     record::{CatalogKey, NodeEntry},
 };
-use quorate_types::{BootNumber, Home, NodeId, QueueId, SessionId, StartNumber};
+use quorate_types::{BootNumber, Home, MachineVersion, NodeId, QueueId, SessionId, StartNumber};
 
 /// Number of former processes that are remembered of each node.
 pub const FORMER_BOOTS_MAX: usize = 8;
@@ -68,6 +68,31 @@ impl Catalog {
         self.shape
     }
 
+    /// The present version of the replicated machine.
+    #[must_use]
+    pub fn machine(&self) -> MachineVersion {
+        self.machine
+    }
+
+    /// MEM 15: only the next version has an effect, so that a repeat has none. Version 2 has one when
+    /// there are nodes to make members of (MEM 1).
+    pub(crate) fn raise_machine(
+        &mut self,
+        to: MachineVersion,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let begins = to == MachineVersion::MEMBERS;
+        if to == self.machine.next() && (!begins || self.can_have_members()) {
+            self.machine = to;
+            self.changed(CatalogKey::State, out);
+            out.events.push(CatalogEvent::MachineRaised(to));
+            if begins {
+                self.found_members(out);
+            }
+        }
+        CatalogReply::Done
+    }
+
     /// Only the first command of this kind has an effect.
     pub(crate) fn form(&mut self, shape: ClusterShape, out: &mut CatalogOutput) -> CatalogReply {
         if self.shape.is_none() {
@@ -80,13 +105,19 @@ impl Catalog {
 
     /// SES 1: the start number is the index of the entry. It grows, and no other start has it,
     /// because at most one announcement of the node in an entry counts. A second one is answered
-    /// `Fenced`, like a late one of a former process. A fenced process announces itself again.
+    /// `Fenced`, like a late one of a former process. A fenced process announces itself again. From
+    /// machine version 2 on only the directories of members may start (MEM 1).
     pub(crate) fn node_started(
         &mut self,
         node: NodeId,
         announced: NodeEntry,
         out: &mut CatalogOutput,
     ) -> CatalogReply {
+        if self.machine >= MachineVersion::MEMBERS
+            && let Err(denial) = self.check_start(node, announced.incarnation)
+        {
+            return CatalogReply::Denied(denial.into());
+        }
         let start = StartNumber(self.version().0);
         let known = self.nodes.get(&node).cloned().unwrap_or_default();
         if known.boot == announced.boot && known.start > known.fenced {

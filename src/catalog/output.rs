@@ -2,7 +2,9 @@
 //! the records that every replica writes, and events to which the broker on every node may react.
 
 use crate::{command::CatalogReply, objects::ClusterShape, record::CatalogKey};
-use quorate_types::{NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName};
+use quorate_types::{
+    GroupId, MachineVersion, NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName,
+};
 
 /// The output of one entry. The value is reused for later entries.
 #[derive(Debug, Default)]
@@ -31,6 +33,15 @@ impl CatalogOutput {
 pub enum CatalogEvent {
     /// The cluster was formed with this shape.
     Formed(ClusterShape),
+    /// The replicated machine has a new version (MEM 15).
+    MachineRaised(MachineVersion),
+    /// A member has come, changed or gone (MEM 1).
+    MembersChanged,
+    /// A group has a new placement, or has reached the present one (MEM 6, MEM 7).
+    PlacementChanged {
+        /// The group.
+        group: GroupId,
+    },
     /// A node has a new start; its earlier starts are fenced.
     NodeStarted {
         /// Id of the node.

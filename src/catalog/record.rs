@@ -4,16 +4,18 @@
 use crate::{
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    member::{ForgottenRecord, MemberRecord},
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     password::PasswordHash,
     permission::{Rights, TopicRights},
     policy::{PolicyName, PolicyRecord},
+    replica_placement::PlacementRecord,
     vhost::VhostMetadata,
 };
 use quorate_types::{
-    BootNumber, CatalogIndex, Incarnation, NodeId, QueueId, ResourceName, ShortString, StartNumber,
-    VhostName,
+    BootNumber, CatalogIndex, GroupId, Incarnation, MachineVersion, NodeId, QueueId, ReplicaNumber,
+    ResourceName, ShortString, StartNumber, VhostName,
 };
 use std::{fmt, sync::Arc};
 
@@ -64,6 +66,12 @@ pub enum CatalogKey {
     Policy(PolicyName),
     /// A runtime parameter.
     Parameter(ParameterName),
+    /// A member (MEM 1).
+    Member(NodeId),
+    /// A directory that was forgotten (MEM 11).
+    Forgotten(Incarnation),
+    /// The replicas that a group shall have (MEM 6).
+    Placement(GroupId),
 }
 
 impl CatalogKey {
@@ -80,7 +88,10 @@ impl CatalogKey {
             | Self::Binding(_)
             | Self::Queue(_)
             | Self::Policy(_)
-            | Self::Parameter(_) => false,
+            | Self::Parameter(_)
+            | Self::Member(_)
+            | Self::Forgotten(_)
+            | Self::Placement(_) => false,
         }
     }
 }
@@ -110,6 +121,12 @@ pub enum CatalogRecord {
     Policy(PolicyRecord),
     /// A runtime parameter.
     Parameter(ParameterRecord),
+    /// A member (MEM 1).
+    Member(MemberRecord),
+    /// A directory that was forgotten (MEM 11).
+    Forgotten(ForgottenRecord),
+    /// The replicas that a group shall have (MEM 6).
+    Placement(PlacementRecord),
 }
 
 /// The catalog's own record.
@@ -128,6 +145,10 @@ pub struct CatalogState {
     pub life_boot: Option<BootNumber>,
     /// The cluster's shape; `None` until it is formed.
     pub shape: Option<ClusterShape>,
+    /// Version of the replicated machine (MEM 15).
+    pub machine: MachineVersion,
+    /// Number of the next new replica (MEM 5); 0 before machine version 2, in which it is not stored.
+    pub next_replica: ReplicaNumber,
 }
 
 /// A virtual host.
@@ -214,7 +235,7 @@ pub struct NodeEntry {
 #[error("stored catalog: {0}")]
 pub struct CatalogRecordError(pub String);
 
-fn broken<T>(what: impl Into<String>) -> Result<T, CatalogRecordError> {
+pub(crate) fn broken<T>(what: impl Into<String>) -> Result<T, CatalogRecordError> {
     Err(CatalogRecordError(what.into()))
 }
 
@@ -240,6 +261,11 @@ impl Catalog {
                 .map(CatalogRecord::TopicPermission),
             CatalogKey::Policy(name) => self.policies.get(name).cloned().map(CatalogRecord::Policy),
             CatalogKey::Parameter(name) => self.parameter(name).map(CatalogRecord::Parameter),
+            CatalogKey::Member(node) => self.member(*node).cloned().map(CatalogRecord::Member),
+            CatalogKey::Forgotten(id) => self.forgotten(*id).copied().map(CatalogRecord::Forgotten),
+            CatalogKey::Placement(group) => {
+                self.placement(*group).cloned().map(CatalogRecord::Placement)
+            }
         }
     }
 
@@ -265,7 +291,7 @@ impl Catalog {
         let policies = self.policies.names().into_iter().map(CatalogKey::Policy);
         let parameters = self.parameters.keys().cloned().map(CatalogKey::Parameter);
         let named = named.chain(bindings).chain(queues).chain(permissions).chain(topics);
-        named.chain(policies).chain(parameters).collect()
+        named.chain(policies).chain(parameters).chain(self.membership.keys()).collect()
     }
 
     /// A catalog from the records of a checkpoint, in any order; without records, a new catalog.
@@ -353,7 +379,7 @@ impl Catalog {
             {
                 self.parameters.insert(name, record.value);
             }
-            (key, _) => return broken(format!("record of {key:?} is another one's")),
+            (key, record) => self.membership.load(key, record)?,
         }
         Ok(())
     }
@@ -411,7 +437,13 @@ impl Catalog {
 
 fn phase(key: &CatalogKey) -> u8 {
     match key {
-        CatalogKey::State | CatalogKey::Vhost(_) | CatalogKey::User(_) | CatalogKey::Node(_) => 0,
+        CatalogKey::State
+        | CatalogKey::Vhost(_)
+        | CatalogKey::User(_)
+        | CatalogKey::Node(_)
+        | CatalogKey::Member(_)
+        | CatalogKey::Forgotten(_)
+        | CatalogKey::Placement(_) => 0,
         CatalogKey::Exchange(_)
         | CatalogKey::Queue(_)
         | CatalogKey::Permission { .. }

@@ -2,6 +2,7 @@
 
 mod allocator;
 mod ctl;
+mod definitions_file;
 mod dev;
 mod logging;
 mod machine;

@@ -28,13 +28,18 @@ pub(crate) enum SecretError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Users other than the owner may read the file.
-    #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600 (owner only)")]
+    /// Other users may read or write the file.
+    #[error(
+        "setting cluster_secret_file: {path} has mode {mode:o} and group {group}; only its owner may \
+         write it, and only its owner and a group of this process may read it (such as mode 600)"
+    )]
     Open {
         /// Name of the file.
         path: String,
         /// Permission bits of the file.
         mode: u32,
+        /// Id of the file's group.
+        group: u32,
     },
     /// The secret is too short, or not one word of printable ASCII.
     #[error(
@@ -138,13 +143,27 @@ fn read(path: &Path) -> Result<Secret, SecretError> {
     let named = path.display().to_string();
     let failed = |source| SecretError::File { path: named.clone(), source };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(SecretError::Open { path: named, mode });
+    let metadata = file.metadata().map_err(failed)?;
+    let (mode, group) = (metadata.mode() & 0o777, metadata.gid());
+    if !is_private(mode, || is_own_group(group)) {
+        return Err(SecretError::Open { path: named, mode, group });
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MOST).read_to_string(&mut text).map_err(failed)?;
     Secret::check(&text, &named)
+}
+
+/// True if only the owner can write the file, and only the owner and perhaps a group of this process
+/// can read it: Kubernetes mounts a Secret with mode 440 for the group of the pod.
+fn is_private(mode: u32, has_own_group: impl FnOnce() -> bool) -> bool {
+    mode & 0o037 == 0 && (mode & 0o040 == 0 || has_own_group())
+}
+
+/// True if this process belongs to the group. If its supplementary groups are not known, it does not
+/// belong to them.
+fn is_own_group(group: u32) -> bool {
+    let further = rustix::process::getgroups().unwrap_or_default();
+    std::iter::once(rustix::process::getegid()).chain(further).any(|own| own.as_raw() == group)
 }
 
 /// Writes a new secret to a file of a unique name and links that to `path`, so that `path` has all
@@ -214,13 +233,35 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_refused() {
+    fn a_file_that_others_may_read_or_write_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         fs::write(&path, "0123456789abcdef").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let refusal = find(None, Some(&path), None).unwrap_err().to_string();
-        assert!(refusal.ends_with("has mode 640; it must be 600 (owner only)"), "{refusal}");
+        let group = fs::metadata(&path).unwrap().gid();
+        for mode in [0o644, 0o604, 0o660, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let refusal = find(None, Some(&path), None).unwrap_err().to_string();
+            let told = format!("has mode {mode:o} and group {group}; only its owner may write it");
+            assert!(refusal.contains(&told), "{refusal}");
+        }
+        // A new file has the group of the process.
+        for mode in [0o600, 0o400, 0o640, 0o440] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(find(None, Some(&path), None).unwrap().expose(), "0123456789abcdef");
+        }
+    }
+
+    #[test]
+    fn a_group_may_read_the_file_if_it_is_one_of_the_process() {
+        assert!(is_private(0o440, || true) && is_private(0o640, || true));
+        assert!(!is_private(0o440, || false) && !is_private(0o640, || false));
+        assert!(!is_private(0o460, || true) && !is_private(0o444, || true));
+        assert!(is_own_group(rustix::process::getegid().as_raw()));
+        let own = rustix::process::getgroups().unwrap();
+        assert!(own.iter().all(|group| is_own_group(group.as_raw())));
+        let foreign = (1..).find(|id| own.iter().all(|group| group.as_raw() != *id)).unwrap();
+        let egid = rustix::process::getegid().as_raw();
+        assert!(foreign == egid || !is_own_group(foreign));
     }
 
     #[test]

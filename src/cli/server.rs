@@ -1,17 +1,20 @@
 //! `quorate server`: one node, from its settings to its end.
 //!
 //! 1. The cluster secret is found or made.
-//! 2. The files of TLS are loaded. The ports are bound, so that one in use is refused before anything is touched.
+//! 2. The files of TLS and of definitions are read. The ports are bound, so that one in use is refused before
+//!    anything is touched.
 //! 3. The data directory is opened and the broker started (`wiring`).
-//! 4. The rpc port, then HTTP, then AMQP are served.
+//! 4. The rpc port, then HTTP, then AMQP are served. Definitions are imported when the node is ready
+//!    but for them.
 //! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
 //!    port closes, leaderships are handed over, clients are told, the disk is left in order, the
 //!    other ports close.
 
+use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
-use super::wiring::{self, Clients, WiringError};
+use super::wiring::{self, Clients, Node, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
@@ -52,6 +55,9 @@ pub(crate) enum StartError {
     /// A file of TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The file of definitions cannot be used.
+    #[error(transparent)]
+    Definitions(#[from] DefinitionsFileError),
     /// The node cannot listen at an address.
     #[error("setting {setting}: {address}: {source}")]
     Address { setting: &'static str, address: String, source: io::Error },
@@ -196,6 +202,8 @@ pub(crate) async fn run(
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let tls = Tls::load(settings)?;
+    let definitions =
+        settings.definitions_file.as_deref().map(DefinitionsFile::read).transpose()?;
     let ports = Ports::bind(settings).await?;
     let system = |source| StartError::System { what: "cannot use the bound ports", source };
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
@@ -207,21 +215,15 @@ pub(crate) async fn run(
     );
     tls.keep_current();
     let mut node = wiring::start(settings, &facts, secret.clone(), tls.rpc.clone()).await?;
+    let importing = definitions.map(|file| file.begin_import(node.broker.clone()));
 
     let (stop, stopping) = watch::channel(false);
     let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
     let runtimes = [("quorate", Handle::current()), ("clients", clients.runtime.clone())];
-    let (broker, pulses) = (&node.broker, Pulses::watch(&runtimes));
-    let admin =
-        AdminService::new(broker.clone(), Arc::clone(&facts), pulses.clone(), peers.clone());
-    let access = AccessService::new(broker.clone(), peers);
-    let policies = PolicyService::new(broker.clone(), Arc::clone(&facts));
-    let routes = node.routes.clone();
-    let routes = routes.add_service(AdminServer::new(admin));
-    let routes = routes.add_service(AccessServer::new(access));
-    let routes = routes.add_service(PoliciesServer::new(policies));
+    let pulses = Pulses::watch(&runtimes);
+    let routes = routes(&node, &facts, pulses.clone(), peers);
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
-    let router = quorate_management::router(broker.clone(), Arc::clone(&facts), pulses);
+    let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts), pulses);
     let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
@@ -237,6 +239,9 @@ pub(crate) async fn run(
     };
     if let ExitReason::Asked(signal) = reason {
         reporting.abort();
+        if let Some(importing) = importing {
+            importing.abort();
+        }
         tracing::info!(signal, "node is stopping");
         node.stop().await;
         stop.send_replace(true);
@@ -249,6 +254,17 @@ pub(crate) async fn run(
         tracing::info!("node stopped");
     }
     Ok(reason)
+}
+
+/// What the rpc port serves: the links of other nodes, and what `quorate ctl` asks.
+fn routes(node: &Node, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
+    let broker = &node.broker;
+    let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
+    let access = AccessService::new(broker.clone(), peers);
+    let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
+    let routes = node.routes.clone().add_service(AdminServer::new(admin));
+    let routes = routes.add_service(AccessServer::new(access));
+    routes.add_service(PoliciesServer::new(policies))
 }
 
 /// Serves the same pages on the port without TLS and, if there is one, on that with TLS.

@@ -14,11 +14,11 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
-use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links};
+use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links, MachineCell};
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_tls::Mutual;
 use quorate_types::{
-    BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, NodeId, ShortString,
+    BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, MachineVersion, NodeId, ShortString,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
@@ -103,6 +103,9 @@ pub(crate) async fn start(
             secret,
             tls,
             cluster: cluster.clone(),
+            machine: MachineCell::new(
+                settings.machine_version_max.map_or(MachineVersion::NEWEST, MachineVersion),
+            ),
             lane_bytes: memory.lane_bytes as usize,
         },
         broker.link_handler(inbox.clone()),

@@ -5,7 +5,7 @@ use crate::admin::{Batches, batches, check};
 use crate::peers::Peers;
 use crate::source::Source;
 use crate::wire::{self, access_request::What, access_server::Access, change_request::Change};
-use quorate_broker::{ChangeError, Closing, PASSWORD_BYTES_MAX, hash_password};
+use quorate_broker::{ChangeError, Closing, hash_password};
 use quorate_catalog::{
     AccessCommand, ConnectionId, Denial, HashAlgorithm, PasswordHash, PermissionRecord,
     TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
@@ -50,11 +50,8 @@ fn queue_type(name: &str) -> Result<Option<QueueType>, Status> {
 fn password(password: Option<wire::Password>) -> Result<PasswordHash, Status> {
     Ok(match password.and_then(|password| password.given) {
         // With an empty password nobody could log in.
-        Some(wire::password::Given::Plain(plain)) if plain.len() > PASSWORD_BYTES_MAX => {
-            let text = format!("a password has at most {PASSWORD_BYTES_MAX} bytes");
-            return Err(Status::invalid_argument(text));
-        }
-        Some(wire::password::Given::Plain(plain)) => hash_password(&plain),
+        Some(wire::password::Given::Plain(plain)) => hash_password(&plain)
+            .map_err(|refused| Status::invalid_argument(refused.to_string()))?,
         Some(wire::password::Given::Hash(hash)) => {
             PasswordHash { algorithm: HashAlgorithm::default(), bytes: hash.to_vec() }
         }
@@ -172,7 +169,7 @@ fn denial(denial: &Denial) -> wire::Denial {
         Denial::InvalidPattern { pattern, reason, at } => {
             wire::Denial { reason: reason.clone(), at: *at, ..named(Kind::InvalidPattern, pattern) }
         }
-        Denial::TooManyTags { .. } => named(Kind::Other, ""),
+        Denial::TooManyTags { .. } | Denial::Member(_) => named(Kind::Other, ""),
     }
 }
 

@@ -298,6 +298,7 @@ impl<S: Source> Admin for AdminService<S> {
             catalog_leader: cluster.catalog_leader.map_or(0, |node| u32::from(node.0)),
             members: members.collect(),
             asked: u32::from(self.facts.id.0),
+            machine_version: cluster.machine.0,
         }))
     }
 

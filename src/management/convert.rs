@@ -245,6 +245,7 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
         let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
         reasons.push(format!("no leader in group {}", groups.join(", ")));
     }
+    reasons.extend(readiness.definitions.clone());
     reasons.join("; ")
 }
 
@@ -272,6 +273,7 @@ pub(crate) fn node_status(
         product_version: facts.product_version.clone(),
         version: facts.version.clone(),
         os_pid: std::process::id(),
+        machine_newest: view.machine_newest.0,
         uptime_s: facts.started.elapsed().as_secs(),
         cores: process.cores,
         memory_bytes: process.resident_bytes,

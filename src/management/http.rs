@@ -185,8 +185,8 @@ async fn live<S: Source>(State(shown): State<Shown<S>>) -> Response {
     }
 }
 
-/// 503 with the reason until clients can be served: the node has a routing lease and every group
-/// a leader, and is not drained.
+/// 503 with the reason until clients can be served: the node has a routing lease, every group a
+/// leader, the definitions of the start are imported, and the node is not drained.
 async fn ready<S: Source>(State(shown): State<Shown<S>>) -> Response {
     let readiness = shown.source.readiness();
     if readiness.is_ready() {

@@ -6,7 +6,7 @@ use crate::convert::refusal;
 use crate::facts::NodeFacts;
 use crate::wire::{self, policies_server::Policies};
 use bytes::Bytes;
-use quorate_broker::{Broker, ImportError};
+use quorate_broker::{Broker, ImportError, Imported};
 use quorate_catalog::{
     ParameterName, ParameterRecord, PolicyKind, PolicyName, PolicyRecord, PolicyText,
 };
@@ -211,8 +211,8 @@ impl Policies for PolicyService {
             bytes.extend_from_slice(&chunk.json);
         }
         let text = String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))?;
-        match self.broker.operator().import_definitions(text).await {
-            Ok(left_out) => Ok(Response::new(wire::Imported { left_out })),
+        match self.broker.operator().import_definitions(text.into()).await {
+            Ok(Imported { left_out, .. }) => Ok(Response::new(wire::Imported { left_out })),
             Err(ImportError::Invalid(error)) => Err(invalid(&error)),
             Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
         }

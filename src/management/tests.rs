@@ -12,7 +12,9 @@ use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{ConsumerId, Exception, GroupId, NodeId, ResourceName, ShortString, VhostName};
+use quorate_types::{
+    ConsumerId, Exception, GroupId, MachineVersion, NodeId, ResourceName, ShortString, VhostName,
+};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,7 +56,12 @@ impl Source for Quiet {
     }
 
     fn cluster(&self) -> ClusterView {
-        ClusterView { cluster: None, catalog_leader: None, members: Vec::new() }
+        ClusterView {
+            cluster: None,
+            catalog_leader: None,
+            members: Vec::new(),
+            machine: MachineVersion::FIRST,
+        }
     }
 
     fn node_status(&self) -> NodeView {
@@ -170,10 +177,15 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
         catalog_lease: true,
         serving: true,
         leaderless: vec![GroupId(3), GroupId(7)],
+        definitions: Some("definitions of x.json: not imported yet".to_owned()),
         drained: false,
     };
-    assert_eq!(get(at, "/health/ready").await, (503, "no leader in group 3, 7\n".to_owned()));
+    let why = "no leader in group 3, 7; definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
     node.0.lock().unwrap().leaderless.clear();
+    let why = "definitions of x.json: not imported yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
+    node.0.lock().unwrap().definitions = None;
     assert_eq!(get(at, "/health/ready").await, (200, "ok\n".to_owned()));
     node.0.lock().unwrap().drained = true;
     assert_eq!(get(at, "/health/ready").await, (503, "the node is drained\n".to_owned()));

@@ -6,32 +6,40 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::RwLock;
-use quorate_catalog::{Catalog, CatalogKey, CatalogOutput};
+use quorate_catalog::{Catalog, CatalogEvent, CatalogKey, CatalogOutput};
 use quorate_storage::{
-    Checkpoint, CommandEntry, EntryId, Loaded,
+    Checkpoint, CommandEntry, EntryId, Loaded, OpenError,
     codec::{
         DecodeError,
         catalog::{decode_entry, decode_key, decode_record, encode_key, encode_record},
     },
 };
-use quorate_types::CatalogIndex;
+use quorate_types::{CatalogIndex, MachineVersion};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Approximate size of a changed record in a checkpoint, bytes.
 const RECORD_BYTES: usize = 256;
 
+/// Called with the version of the replicated machine before a checkpoint has records of it (MEM 15).
+pub(crate) type RaisedHook = Box<dyn Fn(MachineVersion) -> Result<(), OpenError> + Send>;
+
 /// The catalog. Routing shares this copy.
 pub(crate) struct CatalogReplica {
     catalog: Arc<RwLock<Catalog>>,
     sink: Arc<dyn CatalogSink>,
+    raised: RaisedHook,
     output: CatalogOutput,
     dirty: BTreeSet<CatalogKey>,
 }
 
 impl CatalogReplica {
     /// A replica that applies to `catalog`, which others read.
-    pub(crate) fn new(catalog: Arc<RwLock<Catalog>>, sink: Arc<dyn CatalogSink>) -> Self {
-        Self { catalog, sink, output: CatalogOutput::default(), dirty: BTreeSet::new() }
+    pub(crate) fn new(
+        catalog: Arc<RwLock<Catalog>>,
+        sink: Arc<dyn CatalogSink>,
+        raised: RaisedHook,
+    ) -> Self {
+        Self { catalog, sink, raised, output: CatalogOutput::default(), dirty: BTreeSet::new() }
     }
 }
 
@@ -47,6 +55,8 @@ impl GroupMachine for CatalogReplica {
         if let Some(applied) = loaded.applied {
             catalog.advance(CatalogIndex(applied.index.0));
         }
+        // Before a record of that version is written, and before the next entry is applied.
+        (self.raised)(catalog.machine())?;
         *self.catalog.write() = catalog;
         self.dirty.clear();
         Ok(())
@@ -63,6 +73,11 @@ impl GroupMachine for CatalogReplica {
             .map_err(|source| MachineError::Entry { index, source })?;
         self.output.clear();
         self.catalog.write().apply(CatalogIndex(index.0), &entry, &mut self.output);
+        for event in &self.output.events {
+            if let CatalogEvent::MachineRaised(to) = event {
+                (self.raised)(*to)?;
+            }
+        }
         self.dirty.extend(self.output.changes.iter().cloned());
         self.sink.applied(id, leading, &entry, &self.output);
         Ok(())

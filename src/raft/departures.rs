@@ -111,7 +111,7 @@ enum Hope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_types::Incarnation;
+    use quorate_types::{Incarnation, MachineVersion};
 
     #[test]
     fn a_departure_is_of_one_process() {
@@ -120,6 +120,7 @@ mod tests {
             boot: BootNumber(boot),
             incarnation: Incarnation(1),
             cluster: None,
+            machine: MachineVersion::FIRST,
         };
         let departures = Departures::default();
         departures.note(&peer(1));

@@ -126,7 +126,7 @@ fn failed(group: &Group, reason: &str) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_types::{BootNumber, ClusterId, Incarnation};
+    use quorate_types::{BootNumber, ClusterId, Incarnation, MachineVersion};
 
     fn peer(node: u16, cluster: Option<u64>) -> PeerHello {
         PeerHello {
@@ -134,6 +134,7 @@ mod tests {
             boot: BootNumber(1),
             incarnation: Incarnation(1),
             cluster: cluster.map(ClusterId),
+            machine: MachineVersion::FIRST,
         }
     }
 

@@ -82,7 +82,14 @@ impl Groups {
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
         let catalog = Arc::clone(&starter.sinks.copy);
-        let replica = CatalogReplica::new(Arc::clone(&catalog), Arc::clone(&starter.sinks.catalog));
+        let (mark, machine) =
+            (Arc::clone(database.machine_mark()), starter.links.machine().clone());
+        let raised = Box::new(move |present| {
+            machine.raise(present);
+            mark.raise(present)
+        });
+        let sink = Arc::clone(&starter.sinks.catalog);
+        let replica = CatalogReplica::new(Arc::clone(&catalog), sink, raised);
         let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.catalog) as _;
         groups.insert(store.group(), starter.start(store, Box::new(replica), sink).await?);
         let mut queues = BTreeMap::new();

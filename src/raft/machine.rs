@@ -1,6 +1,6 @@
 //! The replicated state machine of a group, behind one interface for queues and catalog.
 
-use quorate_storage::{Checkpoint, CommandEntry, EntryId, Loaded, StorageError, codec};
+use quorate_storage::{Checkpoint, CommandEntry, EntryId, Loaded, OpenError, StorageError, codec};
 use quorate_types::LogIndex;
 
 /// Why a replica cannot continue. The process ends.
@@ -9,6 +9,9 @@ pub enum MachineError {
     /// The disk failed, or the data that was read is invalid.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The mark of the data directory cannot be written.
+    #[error(transparent)]
+    Mark(#[from] OpenError),
     /// The commands of a log entry cannot be decoded.
     #[error("log entry {index}: {source}")]
     Entry {

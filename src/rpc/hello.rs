@@ -1,7 +1,7 @@
 //! The first message of each stream, which identifies the peer, and the objections to it.
 
 use crate::wire::Hello;
-use quorate_types::{BootNumber, ClusterId, Incarnation, NodeId};
+use quorate_types::{BootNumber, ClusterId, Incarnation, MachineVersion, NodeId};
 use std::{
     collections::BTreeSet,
     sync::{
@@ -24,6 +24,8 @@ pub struct PeerHello {
     pub incarnation: Incarnation,
     /// The cluster that it belongs to; `None` if it does not know it yet.
     pub cluster: Option<ClusterId>,
+    /// The newest version of the replicated machine that it knows (MEM 15).
+    pub machine: MachineVersion,
 }
 
 /// An objection to a hello. Both sides log it; a permanent one is sent to the refused node as a
@@ -35,6 +37,19 @@ pub enum Refusal {
     Protocol {
         /// Protocol version of the peer.
         theirs: u32,
+    },
+    /// The peer does not know the cluster's machine version.
+    #[error(
+        "node {node} knows machine versions up to {newest}, and the cluster has version {present}: \
+         start a newer quorate there"
+    )]
+    Machine {
+        /// Id of the peer.
+        node: NodeId,
+        /// The newest version that it knows.
+        newest: MachineVersion,
+        /// The cluster's present version.
+        present: MachineVersion,
     },
     /// The peer belongs to another cluster.
     #[error("the peer belongs to cluster {:016x}, this node to {:016x}", .theirs.0, .ours.0)]
@@ -145,15 +160,18 @@ pub(crate) fn hello(
         to: u32::from(to.0),
         members,
         former_boots: former_boots.iter().map(|boot| boot.0).collect(),
+        machine_newest: me.machine.0,
     }
 }
 
-/// Checks that do not depend on earlier facts about the peer: version, cluster, ids.
+/// Checks that do not depend on earlier facts about the peer: versions, cluster, ids. `machine` is the
+/// cluster's present machine version.
 pub(crate) fn examine(
     hello: &Hello,
     me: NodeId,
     cluster: Option<ClusterId>,
     members: u64,
+    machine: MachineVersion,
 ) -> Result<PeerHello, Refusal> {
     if hello.protocol != PROTOCOL_VERSION {
         return Err(Refusal::Protocol { theirs: hello.protocol });
@@ -172,6 +190,10 @@ pub(crate) fn examine(
     if to != me {
         return Err(Refusal::OtherNode { wanted: to, found: me });
     }
+    let newest = MachineVersion(hello.machine_newest).max(MachineVersion::FIRST);
+    if newest < machine {
+        return Err(Refusal::Machine { node, newest, present: machine });
+    }
     // Once a cluster is formed, its log defines its members.
     if (theirs.is_none() || cluster.is_none()) && hello.members != members {
         return Err(Refusal::Members);
@@ -181,6 +203,7 @@ pub(crate) fn examine(
         boot: BootNumber(hello.boot),
         incarnation: Incarnation(hello.incarnation),
         cluster: theirs,
+        machine: newest,
     })
 }
 
@@ -193,12 +216,15 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
+    const FIRST: MachineVersion = MachineVersion::FIRST;
+
     fn me(node: u16) -> PeerHello {
         PeerHello {
             node: NodeId(node),
             boot: BootNumber(10),
             incarnation: Incarnation(20),
             cluster: None,
+            machine: MachineVersion(2),
         }
     }
 
@@ -206,19 +232,19 @@ mod tests {
     fn a_hello_is_examined() {
         let ours = Some(ClusterId(7));
         let good = hello(&me(1), &[], ours, 4, NodeId(2));
-        let peer = examine(&good, NodeId(2), ours, 4).unwrap();
+        let peer = examine(&good, NodeId(2), ours, 4, FIRST).unwrap();
         assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
         assert!(
-            examine(&good, NodeId(2), None, 4).is_ok(),
+            examine(&good, NodeId(2), None, 4, FIRST).is_ok(),
             "a node being formed takes any cluster"
         );
         let forming = hello(&me(1), &[], None, 4, NodeId(2));
-        assert!(examine(&forming, NodeId(2), ours, 4).is_ok());
+        assert!(examine(&forming, NodeId(2), ours, 4, FIRST).is_ok());
         for (hello, cluster) in [(good.clone(), None), (forming.clone(), ours), (forming, None)] {
-            let refused = examine(&hello, NodeId(2), cluster, 5);
+            let refused = examine(&hello, NodeId(2), cluster, 5, FIRST);
             assert_eq!(refused, Err(Refusal::Members), "with another list nothing is formed");
         }
-        assert!(examine(&good, NodeId(2), ours, 5).is_ok(), "its log has the members");
+        assert!(examine(&good, NodeId(2), ours, 5, FIRST).is_ok(), "its log has the members");
 
         let cases = [
             (Hello { protocol: 9, ..good.clone() }, Refusal::Protocol { theirs: 9 }),
@@ -234,8 +260,25 @@ mod tests {
             (Hello { node: 70_000, ..good }, Refusal::NoHello),
         ];
         for (bad, refusal) in cases {
-            assert_eq!(examine(&bad, NodeId(2), ours, 4), Err(refusal));
+            assert_eq!(examine(&bad, NodeId(2), ours, 4, FIRST), Err(refusal));
         }
+    }
+
+    #[test]
+    fn mem_15_a_node_that_does_not_know_the_machine_version_is_refused() {
+        let hello = hello(&me(1), &[], None, 4, NodeId(2));
+        let of = |hello: &Hello, present| {
+            examine(hello, NodeId(2), None, 4, MachineVersion(present)).map(|peer| peer.machine)
+        };
+        assert_eq!(of(&hello, 2), Ok(MachineVersion(2)));
+        let refusal = |newest, present| {
+            let (newest, present) = (MachineVersion(newest), MachineVersion(present));
+            Err(Refusal::Machine { node: NodeId(1), newest, present })
+        };
+        assert_eq!(of(&hello, 3), refusal(2, 3));
+        let silent = Hello { machine_newest: 0, ..hello };
+        assert_eq!(of(&silent, 1), Ok(MachineVersion::FIRST), "binaries before this rule");
+        assert_eq!(of(&silent, 2), refusal(1, 2));
     }
 
     #[test]

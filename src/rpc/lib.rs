@@ -36,6 +36,7 @@ mod secret;
 
 // Processes, and membership.
 mod hello;
+mod machine;
 
 mod peers;
 
@@ -59,6 +60,7 @@ pub use handshake::HandshakeError;
 pub use hello::{ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
 pub use lane::{FRAME_BYTES_MAX, Lane, MESSAGE_BYTES_MAX};
 pub use links::{LinkConfig, LinkHandler, Links, Origin, Responder};
+pub use machine::MachineCell;
 pub use payload::Payload;
 pub use peers::Cause;
 pub use rejection::{Reason, Rejected};

@@ -10,6 +10,7 @@ use crate::{
     frame::{Head, Outgoing},
     hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
+    machine::MachineCell,
     payload::Payload,
     peers::{Cause, Lost, Peers},
     rejection::Rejected,
@@ -50,6 +51,8 @@ pub struct LinkConfig {
     pub tls: Option<Mutual>,
     /// The cluster's identity, once it is known.
     pub cluster: ClusterCell,
+    /// Versions of the replicated machine.
+    pub machine: MachineCell,
     /// Bytes that may wait in the bulk lane to each of them; a quarter of it in the control lane.
     pub lane_bytes: usize,
 }
@@ -159,6 +162,7 @@ impl Shared {
             boot: self.config.boot,
             incarnation: self.config.incarnation,
             cluster: self.config.cluster.get(),
+            machine: self.config.machine.newest(),
         }
     }
 
@@ -169,7 +173,8 @@ impl Shared {
 
     /// Checks that do not depend on earlier facts about the peer.
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
-        examine(theirs, self.config.me, self.config.cluster.get(), self.members)
+        let config = &self.config;
+        examine(theirs, config.me, config.cluster.get(), self.members, config.machine.present())
     }
 
     /// True if this node accepts streams already.
@@ -366,6 +371,12 @@ impl Links {
     #[must_use]
     pub fn connected(&self, node: NodeId) -> Option<PeerHello> {
         self.connection(node).map(|connection| connection.peer)
+    }
+
+    /// The versions of the replicated machine.
+    #[must_use]
+    pub fn machine(&self) -> &MachineCell {
+        &self.0.config.machine
     }
 
     /// All processes that are linked at present.

@@ -216,6 +216,7 @@ fn follows(boot: BootNumber, former_boots: &[u64], latest: BootNumber) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_types::MachineVersion;
 
     fn hello(boot: u64, incarnation: u64) -> PeerHello {
         PeerHello {
@@ -223,6 +224,7 @@ mod tests {
             boot: BootNumber(boot),
             incarnation: Incarnation(incarnation),
             cluster: None,
+            machine: MachineVersion::FIRST,
         }
     }
 

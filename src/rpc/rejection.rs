@@ -42,6 +42,7 @@ impl Reason {
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
             // Settings and versions differ while a cluster is being changed node by node.
             Refusal::Protocol { .. }
+            | Refusal::Machine { .. }
             | Refusal::SameNode(_)
             | Refusal::Unknown(_)
             | Refusal::OtherNode { .. }
@@ -83,6 +84,7 @@ pub(crate) struct Rejection {
 pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
     let code = match refusal {
         Refusal::Protocol { .. }
+        | Refusal::Machine { .. }
         | Refusal::Cluster { .. }
         | Refusal::SameNode(_)
         | Refusal::Unknown(_)

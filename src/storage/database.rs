@@ -8,7 +8,7 @@ use crate::{
         cursor::Cursor,
         key::{self, RaftRecord},
     },
-    directory,
+    directory::{self, MachineMark},
     engine::{Engine, Family, RocksEngine},
     install,
     installer::Installer,
@@ -22,7 +22,9 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
-use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, LogIndex, NodeId};
+use quorate_types::{
+    BootNumber, ClusterId, GroupId, Incarnation, LogIndex, MachineVersion, NodeId,
+};
 use std::{
     collections::HashMap,
     fs::File,
@@ -67,6 +69,7 @@ pub struct Database {
     reclaim: Arc<Reclaim>,
     /// A simulated disk has none.
     synced: Option<SyncedKeeper>,
+    mark: Arc<MachineMark>,
     cache: Arc<RunCache>,
     tail_cache_bytes: usize,
     identity: Mutex<Identity>,
@@ -80,10 +83,11 @@ impl Database {
     /// # Errors
     /// As [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
-        let lock = directory::claim(dir, options.node)?;
+        let claim = directory::claim(dir, options.node)?;
         let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
-        let (engine, synced) = open_whole(dir, lock, &options).map_err(failed)?;
-        Self::over(engine, Some(synced), dir, &options)
+        let (engine, synced) = open_whole(dir, claim.lock, &options).map_err(failed)?;
+        let mark = MachineMark::new(Some(dir), options.node, claim.machine);
+        Self::over(engine, Some(synced), mark, dir, &options)
     }
 
     /// Opens the database on a simulated disk. Such a database has no threads: [`Database::step`]
@@ -94,7 +98,10 @@ impl Database {
     pub fn open_simulated(disk: &Disk, options: &Options) -> Result<Arc<Self>, OpenError> {
         let path = PathBuf::from("simulated");
         match SimulatedEngine::open(disk) {
-            Some(engine) => Self::over(Engine::Simulated(engine), None, &path, options),
+            Some(engine) => {
+                let mark = MachineMark::new(None, options.node, MachineVersion::FIRST);
+                Self::over(Engine::Simulated(engine), None, mark, &path, options)
+            }
             None => Err(OpenError::InUse { path }),
         }
     }
@@ -102,6 +109,7 @@ impl Database {
     fn over(
         engine: Engine,
         synced: Option<SyncedFile>,
+        mark: MachineMark,
         dir: &Path,
         options: &Options,
     ) -> Result<Arc<Self>, OpenError> {
@@ -125,6 +133,7 @@ impl Database {
             installer: Arc::new(installer.map_err(failed)?),
             reclaim,
             synced,
+            mark: Arc::new(mark),
             cache: Arc::new(RunCache::new(options.run_cache_bytes)),
             tail_cache_bytes: options.tail_cache_bytes,
             identity: Mutex::new(identity),
@@ -178,6 +187,12 @@ impl Database {
         let store = GroupStore::new(engine.clone(), writer, installer, memory);
         store.purge_what_ends_below_the_checkpoint();
         Ok(store)
+    }
+
+    /// The directory's mark, which names the version of the replicated machine (MEM 15).
+    #[must_use]
+    pub fn machine_mark(&self) -> &Arc<MachineMark> {
+        &self.mark
     }
 
     /// The log writer.

@@ -2,18 +2,24 @@
 //! other process uses it.
 
 use crate::OpenError;
-use quorate_types::NodeId;
+use parking_lot::Mutex;
+use quorate_types::{MachineVersion, NodeId};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-/// Format that this version reads and writes.
+/// Format of a new directory.
 const FORMAT: u32 = 2;
 
-/// File that identifies a directory of Quorate: one line, `quorate format 2 node 3`.
+/// Format of a directory whose mark names the version of the replicated machine. Binaries that know
+/// the first version only know the format 2 only, so that they refuse such a directory (MEM 15).
+const FORMAT_OF_MACHINE: u32 = 3;
+
+/// File that identifies a directory of Quorate: one line, `quorate format 2 node 3` or
+/// `quorate format 3 node 3 machine 2`.
 const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";
@@ -27,9 +33,16 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// Creates the directory if it does not exist, checks it, and takes its lock, which is held as long
-/// as the file is open.
-pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
+/// A directory that this process has claimed.
+pub(crate) struct Claim {
+    /// Its lock, which is held as long as the file is open.
+    pub(crate) lock: File,
+    /// Version of the replicated machine in its mark.
+    pub(crate) machine: MachineVersion,
+}
+
+/// Creates the directory if it does not exist, checks it, and takes its lock.
+pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<Claim, OpenError> {
     let mut builder = DirBuilder::new();
     builder
         .recursive(true)
@@ -41,32 +54,54 @@ pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(dir, "cannot read the file QUORATE")(error)),
     };
-    match &mark {
+    let machine = match &mark {
         Some(mark) => check(dir, mark, node)?,
-        None => check_empty(dir)?,
-    }
+        None => {
+            check_empty(dir)?;
+            MachineVersion::FIRST
+        }
+    };
     let lock = lock(dir)?;
     if mark.is_none() {
-        write_mark(dir, node).map_err(failed(dir, "cannot write the file QUORATE"))?;
+        write_mark(dir, node, machine).map_err(failed(dir, "cannot write the file QUORATE"))?;
     }
-    Ok(lock)
+    Ok(Claim { lock, machine })
 }
 
-fn check(dir: &Path, mark: &str, node: NodeId) -> Result<(), OpenError> {
+/// The version of the replicated machine in the mark.
+fn check(dir: &Path, mark: &str, node: NodeId) -> Result<MachineVersion, OpenError> {
     let path = || dir.to_owned();
     let words: Vec<&str> = mark.split_whitespace().collect();
-    let &["quorate", "format", format, "node", owner] = words.as_slice() else {
+    let (format, owner, machine) = match *words.as_slice() {
+        ["quorate", "format", format, "node", owner] => (format, owner, None),
+        ["quorate", "format", format, "node", owner, "machine", machine] => {
+            (format, owner, Some(machine))
+        }
+        // A later format may say more.
+        ["quorate", "format", format, ..] => {
+            let found = format.to_owned();
+            return Err(OpenError::Format { path: path(), found, known: FORMAT_OF_MACHINE });
+        }
+        _ => return Err(OpenError::NotOurs { path: path() }),
+    };
+    let known = if machine.is_some() { FORMAT_OF_MACHINE } else { FORMAT };
+    if format != known.to_string() {
+        let found = format.to_owned();
+        return Err(OpenError::Format { path: path(), found, known });
+    }
+    let (Ok(owner), Ok(machine)) =
+        (owner.parse::<u16>(), machine.map_or(Ok(MachineVersion::FIRST.0), str::parse))
+    else {
         return Err(OpenError::NotOurs { path: path() });
     };
-    if format != FORMAT.to_string() {
-        let found = format.to_owned();
-        return Err(OpenError::Format { path: path(), found, known: FORMAT });
+    if owner != node.0 {
+        return Err(OpenError::OtherNode { path: path(), found: owner, node: node.0 });
     }
-    match owner.parse::<u16>() {
-        Ok(owner) if owner == node.0 => Ok(()),
-        Ok(found) => Err(OpenError::OtherNode { path: path(), found, node: node.0 }),
-        Err(_) => Err(OpenError::NotOurs { path: path() }),
+    let (machine, newest) = (MachineVersion(machine), MachineVersion::NEWEST);
+    if machine > newest {
+        return Err(OpenError::Machine { path: path(), found: machine, newest });
     }
+    Ok(machine)
 }
 
 /// A new directory is empty, except for remains of an interrupted first open, or files of the file
@@ -96,13 +131,49 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
-fn write_mark(dir: &Path, node: NodeId) -> io::Result<()> {
+fn write_mark(dir: &Path, node: NodeId, machine: MachineVersion) -> io::Result<()> {
     let new = dir.join(format!("{MARK}.new"));
     let mut file = File::create(&new)?;
-    writeln!(file, "quorate format {FORMAT} node {node}")?;
+    if machine == MachineVersion::FIRST {
+        writeln!(file, "quorate format {FORMAT} node {node}")?;
+    } else {
+        writeln!(file, "quorate format {FORMAT_OF_MACHINE} node {node} machine {machine}")?;
+    }
     file.sync_all()?;
     fs::rename(&new, dir.join(MARK))?;
     File::open(dir)?.sync_all()
+}
+
+/// Keeps the version of the replicated machine in the mark of the directory up to date, so that an
+/// older binary refuses the directory before it touches anything (MEM 15).
+#[derive(Debug)]
+pub struct MachineMark {
+    /// A simulated disk has no directory.
+    dir: Option<PathBuf>,
+    node: NodeId,
+    marked: Mutex<MachineVersion>,
+}
+
+impl MachineMark {
+    pub(crate) fn new(dir: Option<&Path>, node: NodeId, marked: MachineVersion) -> Self {
+        Self { dir: dir.map(Path::to_owned), node, marked: Mutex::new(marked) }
+    }
+
+    /// Writes the version durably, unless the mark names it or a later one already.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn raise(&self, to: MachineVersion) -> Result<(), OpenError> {
+        let mut marked = self.marked.lock();
+        if to <= *marked {
+            return Ok(());
+        }
+        if let Some(dir) = &self.dir {
+            write_mark(dir, self.node, to).map_err(failed(dir, "cannot write the file QUORATE"))?;
+        }
+        *marked = to;
+        Ok(())
+    }
 }
 
 fn failed(dir: &Path, action: &'static str) -> impl Fn(io::Error) -> OpenError {

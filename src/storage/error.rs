@@ -1,6 +1,7 @@
 //! Errors of this crate, and how the end of a write is reported.
 
 use crate::codec::DecodeError;
+use quorate_types::MachineVersion;
 use std::{path::PathBuf, sync::Arc};
 
 /// Called exactly once when a write is durable, or has failed; in the order of the FIFO, on the
@@ -90,6 +91,19 @@ pub enum OpenError {
         found: String,
         /// Format that this version reads.
         known: u32,
+    },
+    /// A newer version has written to the directory (MEM 15).
+    #[error(
+        "data directory {path} has machine version {found}, this version of quorate knows versions \
+         up to {newest}: start a newer one"
+    )]
+    Machine {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Version of the replicated machine by which its data was written.
+        found: MachineVersion,
+        /// The newest version that this binary knows.
+        newest: MachineVersion,
     },
     /// The directory belongs to another node.
     #[error("data directory {path} belongs to node {found}, this is node {node}")]

@@ -37,7 +37,7 @@ mod testing;
 
 pub use checkpoint::Checkpoint;
 pub use database::{Database, Identity};
-pub use directory::free_bytes;
+pub use directory::{MachineMark, free_bytes};
 pub use entry::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 pub use error::{Done, OpenError, StorageError};
 pub use group_store::{GroupStore, Loaded, LogState, RunRange};

@@ -52,6 +52,11 @@ number!(
     Incarnation(u64)
 );
 number!(
+    /// Tells the replicas of a group apart that a node has had one after the other (MEM 5). 0: of the
+    /// founding of the cluster.
+    ReplicaNumber(u32)
+);
+number!(
     /// A random number drawn when the cluster is formed; nodes of another cluster are refused.
     ClusterId(u64)
 );
@@ -71,6 +76,21 @@ number!(
     /// A priority level of a queue. Higher levels are served first.
     Level(u8)
 );
+
+/// A replica of a group (MEM 5). One that comes back to a node is a new one, with another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId {
+    /// The node that has it.
+    pub node: NodeId,
+    /// Its number, which the placement that brought it has given.
+    pub number: ReplicaNumber,
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node, self.number)
+    }
+}
 
 impl BootNumber {
     /// Of a process that has opened its data directory for the `opened`th time. `chance` tells

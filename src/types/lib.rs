@@ -6,6 +6,7 @@ mod delivery;
 mod exception;
 mod field_table;
 mod id;
+mod machine_version;
 mod message;
 mod name;
 mod planted;
@@ -22,9 +23,10 @@ pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
-    Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, Sequence,
-    SessionId, StartNumber, Term,
+    Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
+    ReplicaNumber, Sequence, SessionId, StartNumber, Term,
 };
+pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
 pub use planted::PlantedBug;

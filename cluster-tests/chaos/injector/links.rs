@@ -169,9 +169,9 @@ impl Injector<'_> {
     }
 
     async fn flap(&self, pairs: &[(u64, u64)], lasts: Duration, period: Duration) -> Effect {
-        let before = self.cluster.links().hindered();
-        let end = Instant::now() + lasts;
-        while Instant::now() < end {
+        let (before, begun) = (self.cluster.links().hindered(), Instant::now());
+        let is_felt = || self.cluster.links().hindered() > before;
+        while begun.elapsed() < lasts || !is_felt() && begun.elapsed() < lasts + LONGER {
             pairs.iter().for_each(|(from, to)| self.cluster.links().cut_one_way(*from, *to));
             sleep(period).await;
             self.cluster.links().heal();

@@ -23,7 +23,7 @@ const QUESTION: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much longer a fault may last that nothing has felt.
-const LONGER: Duration = Duration::from_secs(5);
+const LONGER: Duration = Duration::from_secs(10);
 
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -147,7 +147,7 @@ impl<'a> Injector<'a> {
             Fault::Link(fault) => self.inject_into_links(fault, lasts).await,
             Fault::Disk(fault) => self.inject_into_disks(fault, lasts).await,
             Fault::Clock(fault) => self.inject_into_clocks(fault, lasts).await,
-            Fault::ClientsReset => (self.ids(), processes::reset_clients(self.cluster.nodes())),
+            Fault::ClientsReset => (self.ids(), self.reset_clients(lasts).await),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Faults of the nodes' processes, and of the clients' connections.
 
 use super::ended::last_lines;
-use super::{CHECK_INTERVAL, Effect, Injector};
+use super::{CHECK_INTERVAL, Effect, Injector, LONGER};
 use crate::chaos::fault::{ProcessFault, Victim};
 use crate::harness::Node;
 use crate::harness::cgroup::{Group, Limit};
@@ -97,7 +97,7 @@ impl Injector<'_> {
         let effect = match Group::join(self.cluster.node(id).pid(), Limit::Processor { percent }) {
             Err(reason) => Effect::Skipped(reason),
             Ok(group) => {
-                sleep(lasts).await;
+                self.until_felt(lasts, || group.hits() > 0).await;
                 let said = format!("the kernel made it wait {} times", group.hits());
                 if group.hits() > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
             }
@@ -123,10 +123,24 @@ impl Injector<'_> {
         self.start(&ids).await;
         (ids, effect)
     }
+
+    /// Resets all connections of clients. Repeats this until at least one was reset, because another
+    /// fault may have ended the nodes.
+    pub(super) async fn reset_clients(&self, lasts: Duration) -> Effect {
+        let begun = Instant::now();
+        loop {
+            match reset_clients(self.cluster.nodes()) {
+                Ok(0) if begun.elapsed() < lasts + LONGER => sleep(CHECK_INTERVAL).await,
+                Ok(0) => return Effect::Missed("there was no connection".to_owned()),
+                Ok(count) => return Effect::Seen(format!("the kernel closed {count} sockets")),
+                Err(reason) => return Effect::Skipped(reason),
+            }
+        }
+    }
 }
 
-/// Resets all connections at the nodes' AMQP ports, by the kernel.
-pub(super) fn reset_clients(nodes: &[Node]) -> Effect {
+/// Resets all connections at the nodes' AMQP ports, by the kernel; returns their number.
+fn reset_clients(nodes: &[Node]) -> Result<usize, String> {
     let mut count = 0;
     for node in nodes {
         let [port, ..] = node.ports();
@@ -138,11 +152,10 @@ pub(super) fn reset_clients(nodes: &[Node]) -> Effect {
             }
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                return Effect::Skipped(format!("ss -K: {}", said.trim()));
+                return Err(format!("ss -K: {}", said.trim()));
             }
-            Err(error) => return Effect::Skipped(format!("ss: {error}")),
+            Err(error) => return Err(format!("ss: {error}")),
         }
     }
-    let said = format!("the kernel closed {count} sockets");
-    if count > 0 { Effect::Seen(said) } else { Effect::Missed(said) }
+    Ok(count)
 }

@@ -174,6 +174,35 @@ async fn ctl_definitions_that_are_wrong_change_nothing_and_name_the_object() {
     );
 }
 
+/// The hash is made once, before the command is replicated: all replicas have the same one.
+#[tokio::test(flavor = "multi_thread")]
+async fn acl_26_ctl_14_passwords_in_definitions_are_hashed() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let users = |user: Value| json!({ "users": [user] }).to_string();
+    let before = export(&cluster, 1).await;
+    let both = json!({"name": "alice", "password": "sesame", "password_hash": "", "tags": []});
+    let (code, _, err) = import(&cluster, 1, &users(both)).await;
+    let told = "Error:\nFailed to import definitions: user 'alice': 'password' and 'password_hash' \
+                exclude each other\n";
+    assert_eq!((code, err.as_str()), (65, told));
+    assert_eq!(export(&cluster, 1).await, before);
+    let plain = users(json!({"name": "alice", "password": "sesame", "tags": []}));
+    assert_eq!(import(&cluster, 2, &plain).await.0, 0);
+    let exported = export(&cluster, 3).await;
+    assert!(!exported.to_string().contains("sesame"), "{exported}");
+    for (node, password, is_right) in [(1, "sesame", true), (2, "sesame", true), (3, "x", false)] {
+        let output = cluster.ctl(node, &["authenticate_user", "alice", password]).await;
+        assert_eq!(output.code == 0, is_right, "{output:?}");
+    }
+    // Once more changes nothing, the salt neither.
+    assert_eq!(import(&cluster, 1, &plain).await.0, 0);
+    assert_eq!(export(&cluster, 3).await, exported);
+    assert_replicas_equal(&cluster).await;
+    // With neither, nobody logs in any more.
+    assert_eq!(import(&cluster, 1, &users(json!({"name": "alice", "tags": []}))).await.0, 0);
+    assert_ne!(cluster.ctl(2, &["authenticate_user", "alice", "sesame"]).await.code, 0);
+}
+
 /// The objects of a list, without what is said twice or only in one of RabbitMQ's two ways to export: a
 /// virtual host is what its metadata say, a queue's type is in its arguments, pairs are an object.
 fn comparable(definitions: &Value, list: &str) -> Vec<String> {

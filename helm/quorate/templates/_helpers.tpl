@@ -11,7 +11,7 @@ app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 |
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Selects the pods of the nodes, and not those of the import and the tests. */}}
+{{/* Selects the pods of the nodes, and not those of the tests. */}}
 {{- define "quorate.nodeLabels" -}}
 {{ include "quorate.selectorLabels" . }}
 app.kubernetes.io/component: node
@@ -68,12 +68,49 @@ annotations:
 {{- default (printf "%s-definitions" (include "quorate.fullname" .)) .Values.definitions.existingSecret -}}
 {{- end }}
 
-{{- define "quorate.clusterSecretEnv" -}}
-- name: QUORATE_CLUSTER_SECRET
-  valueFrom:
-    secretKeyRef:
-      name: {{ include "quorate.clusterSecretName" . }}
-      key: {{ .Values.clusterSecret.key }}
+{{/* Where the nodes find the files of the Secrets. */}}
+{{- define "quorate.secretsPath" -}}
+/run/secrets/quorate
+{{- end }}
+
+{{/* Password of the generated user, drawn once for each rendering: it is in the Secret, and in the checksum of the pods.
+     `.Release` is the same map in all templates, and is kept nowhere. */}}
+{{- define "quorate.password" -}}
+{{- if not (hasKey .Release "quoratePassword") -}}
+{{- $kept := get ((lookup "v1" "Secret" .Release.Namespace (include "quorate.definitionsName" .)).data | default dict) "password" -}}
+{{- $_ := set .Release "quoratePassword" (default (randAlphaNum 32) (b64dec $kept)) -}}
+{{- end -}}
+{{- .Release.quoratePassword -}}
+{{- end }}
+
+{{/* The generated definitions. RabbitMQ's hash is base64 of 4 bytes of salt and SHA-256 of salt and password. Templates
+     have no bytes, so the base64 is made of the hexadecimal digits, three digits to two characters. The password is
+     random, so the salt may follow from it, and an upgrade makes the same hash again. */}}
+{{- define "quorate.definitions" -}}
+{{- $user := .Values.definitions.user -}}
+{{- $password := include "quorate.password" . -}}
+{{- $salt := sha256sum $password | trunc 4 -}}
+{{- $digits := printf "%x%s" $salt (sha256sum (print $salt $password)) -}}
+{{- $alphabet := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/" -}}
+{{- $hash := "" -}}
+{{- range $at := untilStep 0 (len $digits) 3 -}}
+{{- $bits := substr $at (int (add $at 3)) $digits | printf "0x%s" | int -}}
+{{- range list (div $bits 64) (mod $bits 64) -}}
+{{- $hash = print $hash (substr (int .) (int (add1 .)) $alphabet) -}}
+{{- end -}}
+{{- end -}}
+{{- $users := list (dict "name" $user "password_hash" $hash "hashing_algorithm" "rabbit_password_hashing_sha256" "tags" (list "administrator")) -}}
+{{- $permissions := list (dict "user" $user "vhost" "/" "configure" ".*" "write" ".*" "read" ".*") -}}
+{{- dict "users" $users "permissions" $permissions | toJson -}}
+{{- end }}
+
+{{/* Changes with the definitions, so that the nodes are restarted and import them. */}}
+{{- define "quorate.definitionsChecksum" -}}
+{{- if .Values.definitions.existingSecret -}}
+{{- get ((lookup "v1" "Secret" .Release.Namespace .Values.definitions.existingSecret).data | default dict) "definitions.json" | sha256sum -}}
+{{- else -}}
+{{- include "quorate.definitions" . | sha256sum -}}
+{{- end -}}
 {{- end }}
 
 {{/* A value as the text of a setting. Helm reads whole numbers as floats: 4194304 would be written 4.194304e+06. */}}
@@ -95,6 +132,9 @@ rpc_listen = "{{ $host }}:7672"
 http_listen = "{{ $host }}:15672"
 {{- range $name, $value := .Values.config }}
 {{ $name }} = {{ include "quorate.settingText" $value | toJson }}
+{{- end }}
+{{- if .Values.definitions.enabled }}
+definitions_file = "{{ include "quorate.secretsPath" . }}/definitions.json"
 {{- end }}
 {{- end }}
 
@@ -131,7 +171,11 @@ command: [/usr/local/bin/quorate]
   {{- include "quorate.containerDefaults" . | nindent 2 }}
   args: [ctl, --node, {{ include "quorate.nodesHost" . }}, await_startup, --timeout, "600"]
   env:
-    {{- include "quorate.clusterSecretEnv" . | nindent 4 }}
+    - name: QUORATE_CLUSTER_SECRET
+      valueFrom:
+        secretKeyRef:
+          name: {{ include "quorate.clusterSecretName" . }}
+          key: {{ .Values.clusterSecret.key }}
   {{- include "quorate.smallResources" . | nindent 2 }}
 {{- end }}
 

@@ -105,6 +105,38 @@ impl Cluster {
         }
     }
 
+    /// As the catalog's leader, raises the version of the replicated machine if all members are linked
+    /// and know the next one (MEM 15). Each must have a start in the catalog: version 2 makes members
+    /// of the nodes that the catalog knows, and lets no others start (MEM 1).
+    pub(crate) async fn raise_machine(&self) {
+        let context = &self.base.context;
+        let Some(links) = context.peers.links() else { return };
+        let (next, all_started) = {
+            let catalog = self.base.catalog.read();
+            // Version 2 makes members of the nodes that the catalog knows.
+            let started = |node: NodeId| catalog.live_session(node).is_some();
+            (catalog.machine().next(), context.members().into_iter().all(started))
+        };
+        if !all_started
+            || context.catalog_leader() != Some(context.me)
+            || links.machine().newest() < next
+        {
+            return;
+        }
+        let connected = links.all_connected();
+        let knows = |node: NodeId| {
+            let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
+            node == context.me || connected.iter().any(knows)
+        };
+        let is_recorded = |node| self.base.catalog.read().node(node).is_some();
+        if context.members().into_iter().all(|node| knows(node) && is_recorded(node))
+            && let Err(error) =
+                self.base.catalog_client.propose(CatalogCommand::RaiseMachine(next)).await
+        {
+            tracing::debug!(%error, "the machine version is not raised yet");
+        }
+    }
+
     /// Begins this node's leadership of the catalog's group.
     pub(crate) fn lead_catalog(self: &Arc<Self>) {
         self.base.lease.lead();
@@ -226,6 +258,7 @@ impl Node {
         loop {
             interval.tick().await;
             self.cluster.fence_dead_nodes().await;
+            self.cluster.raise_machine().await;
             self.front.answer_for_ended_starts();
             self.leader.send_majority_contacts();
             self.clients.send_counts();

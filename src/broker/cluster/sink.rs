@@ -78,6 +78,11 @@ impl CatalogSink for Broker {
         for event in &output.events {
             match event {
                 CatalogEvent::Formed(_) => node.base.catalog.note_formed(),
+                CatalogEvent::MachineRaised(to) => {
+                    tracing::info!(%to, "the cluster's machine version is raised");
+                }
+                // Members and placements are recorded, and nothing is done about them yet (MEM 1).
+                CatalogEvent::MembersChanged | CatalogEvent::PlacementChanged { .. } => {}
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,

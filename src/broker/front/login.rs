@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use tokio::time::Instant;
 
 /// Longest password, bytes: it bounds the cost of a hash.
-pub const PASSWORD_BYTES_MAX: usize = 1024;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// Failed logins that are delayed at the same time. Further ones are answered at once: each delayed
 /// login occupies a connection, and good logins need some.

@@ -1,6 +1,11 @@
 //! Definitions: the catalog written out, and read in again (CTL, `export_definitions`,
-//! `import_definitions`). Everything is tried out before anything is proposed; after that only what
-//! others change meanwhile, or the loss of the majority, can stop an import half-way.
+//! `import_definitions`, setting `definitions_file`). Everything is tried out before anything is
+//! proposed; after that only what others change meanwhile, or the loss of the majority, can stop an
+//! import half-way.
+//!
+//! Nodes that start together import the same file together. Each command is harmless when repeated,
+//! but for a new user with a password: each importer hashes it with a salt of its own, so the second
+//! one is refused, reads the definitions again, and finds the user there.
 
 use crate::{
     client::QueueDeclare,
@@ -10,19 +15,33 @@ use crate::{
         queues::Queues,
     },
     settings::NodeLimits,
-    views::administration::{Operator, Views},
+    views::{
+        administration::{Operator, Views},
+        operator::hash_password,
+    },
 };
 use quorate_catalog::{
     Catalog, CatalogCommand, Definitions, DefinitionsError, QueueEntry, Step, effective,
     leader_locator, refusal,
 };
 use quorate_types::{CatalogIndex, QueueArguments};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Commands in one catalog entry.
 const STEPS_AT_ONCE: usize = 500;
 /// Queues made at once.
 const QUEUES_AT_ONCE: usize = 64;
+/// How often definitions are read, if others change the catalog between the reading and the import.
+const READS_MAX: u32 = 5;
+
+/// What an import has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Objects that were made or changed, in part by others who imported at the same time.
+    pub changed: BTreeSet<String>,
+    /// What was passed over, and why.
+    pub left_out: Vec<String>,
+}
 
 /// Why definitions were not imported, or not wholly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,12 +68,30 @@ impl Views<'_> {
 }
 
 impl Operator<'_> {
-    /// Imports definitions written in JSON. Gives what was passed over, and why.
+    /// Imports definitions written in JSON.
     ///
     /// # Errors
     /// The object that cannot be taken, and then nothing has been changed; or that the cluster did
     /// not take all of it in time: importing again goes on.
-    pub async fn import_definitions(&self, text: String) -> Result<Vec<String>, ImportError> {
+    pub async fn import_definitions(&self, text: Arc<str>) -> Result<Imported, ImportError> {
+        let (mut reads, mut changed) = (0, BTreeSet::new());
+        loop {
+            let definitions = self.read_definitions(Arc::clone(&text)).await?;
+            reads += 1;
+            changed.extend(definitions.changed.iter().cloned());
+            match self.apply_definitions(&definitions).await {
+                // It was taken when it was tried out: others have changed the catalog since then.
+                Err(ImportError::Invalid(error)) if reads < READS_MAX => {
+                    tracing::debug!(%error, "definitions are read again");
+                }
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(Imported { changed, left_out: definitions.left_out }),
+            }
+        }
+    }
+
+    /// Reads definitions for the present catalog.
+    async fn read_definitions(&self, text: Arc<str>) -> Result<Definitions, ImportError> {
         let node = &self.0;
         let session = node.base.context.session().filter(|_| node.base.lease.is_held());
         let (true, Some(session)) = (node.base.catalog_client.read().await, session) else {
@@ -63,10 +100,16 @@ impl Operator<'_> {
         let catalog = node.base.catalog.read().clone();
         let default_type = node.base.context.settings.default_queue_type;
         // A large file takes a while: that is not for the threads that serve clients.
-        let read = move || Definitions::read(&text, &catalog, session, default_type);
+        let hash = |password: &[u8]| hash_password(password).map_err(|error| error.to_string());
+        let read = move || Definitions::read(&text, &catalog, session, default_type, &hash);
         let read = tokio::task::spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
         check_sizes(&definitions, &node.base.context.settings.limits)?;
+        Ok(definitions)
+    }
+
+    async fn apply_definitions(&self, definitions: &Definitions) -> Result<(), ImportError> {
+        let node = &self.0;
         let mut index = node.queues.propose_steps(&definitions.steps).await?;
         node.queues.make_delay_queues().await?;
         for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
@@ -78,7 +121,7 @@ impl Operator<'_> {
         for left_out in &definitions.left_out {
             tracing::warn!("definitions import skipped {left_out}");
         }
-        Ok(definitions.left_out)
+        Ok(())
     }
 }
 

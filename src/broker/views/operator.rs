@@ -3,7 +3,7 @@
 
 use crate::{
     client::{ConnectionInfo, Event},
-    front::access::ChangeError,
+    front::{access::ChangeError, login::PASSWORD_BYTES_MAX},
     views::administration::{Operator, Views},
 };
 use quorate_catalog::{
@@ -23,13 +23,32 @@ pub enum Closing {
     All,
 }
 
+/// Why a password is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordError {
+    /// No login would take it.
+    #[error("a password has at most {PASSWORD_BYTES_MAX} bytes")]
+    TooLong,
+}
+
 /// The stored form of a password, with a random salt (ACL-23).
-#[must_use]
-pub fn hash_password(password: &[u8]) -> PasswordHash {
-    PasswordHash::of(HashAlgorithm::default(), quorate_rpc::chance::random(), password)
+///
+/// # Errors
+/// It is too long.
+pub fn hash_password(password: &[u8]) -> Result<PasswordHash, PasswordError> {
+    if password.len() > PASSWORD_BYTES_MAX {
+        return Err(PasswordError::TooLong);
+    }
+    Ok(PasswordHash::of(HashAlgorithm::default(), quorate_rpc::chance::random(), password))
 }
 
 impl Operator<'_> {
+    /// Says why clients should not be sent to this node before its definitions are imported; `None`:
+    /// they are, or there are none.
+    pub fn await_definitions(&self, reason: Option<String>) {
+        self.0.base.context.await_definitions(reason);
+    }
+
     /// Changes vhosts, users or permissions, and waits until all routing nodes have applied the
     /// change.
     ///

@@ -16,8 +16,8 @@ use crate::{
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
-    VhostName,
+    ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
+    ResourceName, ShortString, VhostName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -160,6 +160,7 @@ impl Views<'_> {
             cluster: catalog.shape().map(|shape| shape.cluster),
             catalog_leader: node.base.context.catalog_leader(),
             members: members.collect(),
+            machine: catalog.machine(),
         }
     }
 
@@ -177,9 +178,11 @@ impl Views<'_> {
             let catalog = node.base.catalog.read();
             (catalog.queue_count() + unnamed, catalog.vhosts().count())
         };
+        let links = node.base.context.peers.links();
         NodeView {
             id: node.base.context.me,
             start: node.base.context.session().map(|session| session.start),
+            machine_newest: links.map_or(MachineVersion::FIRST, |links| links.machine().newest()),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_high_watermark,
             disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
@@ -201,6 +204,7 @@ impl Views<'_> {
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
             leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
+            definitions: node.base.context.awaited_definitions(),
             drained: *node.clients.drained.borrow(),
         }
     }

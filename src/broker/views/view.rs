@@ -14,8 +14,8 @@ use crate::{
 };
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
-    ResourceName, ShortString, StartNumber, Term, VhostName,
+    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId,
+    QueueId, QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -251,6 +251,8 @@ pub struct ClusterView {
     pub catalog_leader: Option<NodeId>,
     /// Members, by id.
     pub members: Vec<MemberView>,
+    /// Version of the replicated machine (MEM 15).
+    pub machine: MachineVersion,
 }
 
 /// A resource alarm (ALM-01).
@@ -300,6 +302,8 @@ pub struct NodeView {
     pub id: NodeId,
     /// Number of this process's start; `None` until it has been announced (SES 1).
     pub start: Option<StartNumber>,
+    /// The newest version of the replicated machine that the node agrees to (MEM 15).
+    pub machine_newest: MachineVersion,
     /// Alarms in force on this node itself.
     pub alarms: Vec<Alarm>,
     /// Memory above which the memory alarm is on, bytes.
@@ -340,6 +344,8 @@ pub struct Readiness {
     pub serving: bool,
     /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
+    /// Why the definitions of the start are not imported yet; `None` if they are.
+    pub definitions: Option<String>,
     /// The node is drained (MEM 13).
     pub drained: bool,
 }
@@ -347,8 +353,14 @@ pub struct Readiness {
 impl Readiness {
     /// Clients can be served in full.
     #[must_use]
+    pub fn serves(&self) -> bool {
+        self.catalog_lease && self.serving && self.leaderless.is_empty()
+    }
+
+    /// Clients can be served in full, find what the definitions name, and may come.
+    #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.catalog_lease && self.serving && self.leaderless.is_empty() && !self.drained
+        self.serves() && self.definitions.is_none() && !self.drained
     }
 }
 

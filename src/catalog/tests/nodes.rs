@@ -8,7 +8,7 @@ use common::*;
 use quorate_catalog::{
     Catalog, CatalogCommand as C, CatalogEvent, CatalogKey, CatalogRecord, CatalogReply,
 };
-use quorate_types::{BootNumber, CatalogIndex, Incarnation, NodeId, StartNumber};
+use quorate_types::{BootNumber, CatalogIndex, Incarnation, MachineVersion, NodeId, StartNumber};
 
 fn start(number: u64) -> CatalogReply {
     CatalogReply::Started(StartNumber(number))
@@ -33,6 +33,25 @@ fn ses_01_the_start_number_is_the_index_of_the_entry() {
     let entry = world.catalog.node(NodeId(1)).unwrap();
     assert_eq!(entry.amqp_address, "host1:5672");
     assert_eq!(world.catalog.nodes().map(|(node, _)| node.0).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn mem_15_the_machine_version_is_raised_one_by_one_and_never_lowered() {
+    let mut world = World::formed(1, 0);
+    assert_eq!(world.catalog.machine(), MachineVersion::FIRST);
+    world.done(C::RaiseMachine(MachineVersion(3)));
+    assert_eq!(world.events(), [], "not the next one");
+    assert_eq!(world.catalog.machine(), MachineVersion::FIRST);
+    world.done(C::RaiseMachine(MachineVersion(2)));
+    assert_eq!(world.events().first(), Some(&CatalogEvent::MachineRaised(MachineVersion(2))));
+    world.done(C::RaiseMachine(MachineVersion(2)));
+    world.done(C::RaiseMachine(MachineVersion(1)));
+    assert_eq!(world.events(), [], "repeats have no effect");
+    assert_eq!(world.catalog.machine(), MachineVersion(2));
+    let state = world.catalog.record(&CatalogKey::State);
+    let names =
+        |record| matches!(record, CatalogRecord::State(it) if it.machine == MachineVersion(2));
+    assert!(state.is_some_and(names));
 }
 
 #[test]

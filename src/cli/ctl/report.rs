@@ -51,6 +51,20 @@ fn version(node: &Node) -> String {
     if node.product == "Quorate" { shown } else { format!("{shown} (Quorate {})", node.version) }
 }
 
+/// The version of the replicated machine, and why it is not the newest one (MEM 15).
+fn machine_line(cluster: &Cluster) -> String {
+    let present = cluster.machine_version;
+    let newest = statuses(cluster).map(|(_, node)| node.machine_newest).max().unwrap_or(present);
+    let knows =
+        |member: &&Member| member.status.as_ref().is_some_and(|node| node.machine_newest > present);
+    let lacking: Vec<_> = cluster.members.iter().filter(|member| !knows(member)).collect();
+    if newest <= present {
+        return format!("Machine version: {present}");
+    }
+    let names: Vec<_> = lacking.iter().map(|member| member.name.as_str()).collect();
+    format!("Machine version: {present} ({newest} when these agree: {})", names.join(", "))
+}
+
 /// The report of `cluster_status`.
 pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     let mut report = Report::default();
@@ -60,6 +74,7 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
         format!("Cluster name: {}", cluster_name(cluster)),
         format!("Catalog leader: {}", leader.map_or("(none)", |leader| leader.name.as_str())),
         format!("Total CPU cores available cluster-wide: {cores}"),
+        machine_line(cluster),
     ];
     report.section("Basics", basics);
     report.section("Disk Nodes", cluster.members.iter().map(|member| member.name.clone()));

@@ -13,12 +13,15 @@ use std::time::Duration;
 #[command(name = "perf")]
 pub(crate) struct Options {
     /// URIs of the brokers, amqp://user:password@host:port/vhost, separated by commas. Connections
-    /// use them in turn.
+    /// use them in turn. In the variable QUORATE_URI instead, a password is not in the list of
+    /// processes; the flag takes precedence.
     #[arg(
         long,
         value_name = "URI",
         value_delimiter = ',',
         value_parser = UriParser,
+        env = "QUORATE_URI",
+        hide_env_values = true,
         default_value = "amqp://guest:guest@127.0.0.1:5672/%2F"
     )]
     pub(crate) uri: Vec<AMQPUri>,
@@ -243,6 +246,15 @@ mod tests {
         assert!(options(&format!("--queue-arg {}=1", "x".repeat(256))).check().is_err());
         assert!(options("--publishers 0 --consumers 0").check().is_err());
         assert!(options("--verify --size 20").check().is_ok());
+    }
+
+    #[test]
+    fn help_names_the_variable_of_the_uri_and_does_not_show_its_value() {
+        let mut command = <Options as clap::CommandFactory>::command();
+        let uri = command.get_arguments().find(|argument| argument.get_id() == "uri").unwrap();
+        assert_eq!(uri.get_env(), Some(std::ffi::OsStr::new("QUORATE_URI")));
+        assert!(uri.is_hide_env_values_set());
+        assert!(command.render_long_help().to_string().contains("[env: QUORATE_URI]"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{SettingError, Settings};
 use crate::cli::tls;
 use quorate_tls::ClientCertificates;
+use quorate_types::MachineVersion;
 
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
@@ -46,6 +47,12 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     }
     if settings.queue_groups == 0 || settings.queue_groups > 1024 {
         return refuse("queue_groups", "must be from 1 to 1024");
+    }
+    if settings.machine_version_max.is_some_and(|most| {
+        !(MachineVersion::FIRST..=MachineVersion::NEWEST).contains(&MachineVersion(most))
+    }) {
+        let (first, newest) = (MachineVersion::FIRST, MachineVersion::NEWEST);
+        return refuse("machine_version_max", &format!("must be from {first} to {newest}"));
     }
     if tracing_subscriber::EnvFilter::try_new(&settings.log).is_err() {
         return refuse("log", "is not a log filter such as info or warn,quorate_raft=debug");

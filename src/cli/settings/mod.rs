@@ -186,7 +186,7 @@ pub(crate) fn settings_of(flags: &[(&str, &str)]) -> Result<Settings, SettingErr
 }
 
 /// Variables that begin with `QUORATE_` and are not settings.
-const OTHER_VARIABLES: [&str; 1] = ["cluster_secret"];
+const OTHER_VARIABLES: [&str; 2] = ["cluster_secret", "uri"];
 
 fn environment_layer(
     environment: impl IntoIterator<Item = (String, String)>,

@@ -100,12 +100,23 @@ settings! {
     /// `identify_as` is quorate.
     node_name: Option<String> = "";
     /// File with the cluster secret, which must be the same on every node. A missing file is
-    /// created with a new secret and mode 600. The variable QUORATE_CLUSTER_SECRET takes precedence
-    /// over the file. Empty: ~/.quorate/secret.
+    /// created with a new secret and mode 600. Nobody but its owner may write the file, nobody but
+    /// its owner and a group of the process may read it. The variable QUORATE_CLUSTER_SECRET takes
+    /// precedence over the file. Empty: ~/.quorate/secret.
     cluster_secret_file: Option<PathBuf> = "";
+    /// JSON file with definitions in RabbitMQ's format (users, virtual hosts, policies, ...), which
+    /// the node imports at every start, once it serves clients. An import makes or changes what the
+    /// file names, passwords too, and leaves the rest. Until it is done the node is not ready.
+    /// Empty: none.
+    definitions_file: Option<PathBuf> = "";
     /// Number of Raft groups that queues are spread over, from 1 to 1024. It is fixed when the
     /// cluster is formed; the value must not change after that.
     queue_groups: u16 = "12";
+    /// Newest machine version, as `quorate ctl cluster_status` shows it, that this node agrees to. The
+    /// cluster raises its version as soon as all nodes agree, and never lowers it: an older release
+    /// of quorate may refuse the data after that. Set it to the present version before an upgrade
+    /// that you may want to undo. Empty: the newest one that this release knows.
+    machine_version_max: Option<u32> = "";
     /// Product name that the node reports to AMQP clients.
     identify_as: Identity = "rabbitmq";
     /// Users that may log in from loopback addresses only, separated by commas. `none`: no user is

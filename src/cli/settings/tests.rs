@@ -183,7 +183,11 @@ fn tls_that_cannot_work_is_refused() {
 fn a_variable_that_is_no_setting_is_worth_a_warning() {
     let loaded = load(
         Layer::new(),
-        environment(&[("QUORATE_CLUSTR", "x"), ("QUORATE_CLUSTER_SECRET", "s")]),
+        environment(&[
+            ("QUORATE_CLUSTR", "x"),
+            ("QUORATE_CLUSTER_SECRET", "s"),
+            ("QUORATE_URI", "amqp://h"),
+        ]),
     )
     .unwrap();
     assert_eq!(loaded.warnings, ["QUORATE_CLUSTR is set, but there is no setting clustr"]);

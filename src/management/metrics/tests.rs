@@ -8,7 +8,7 @@ use quorate_broker::view::{
     NodeView,
 };
 use quorate_broker::{Share, ShareFigures};
-use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, QueueType, Term};
+use quorate_types::{ClusterId, GroupId, LogIndex, MachineVersion, NodeId, QueueType, Term};
 use std::time::Instant;
 
 const REJECTED: (QueueType, DeadLetterStrategy, DeadLetterFact) = (
@@ -30,6 +30,7 @@ fn view() -> MetricsView {
     };
     MetricsView {
         node: NodeView {
+            machine_newest: MachineVersion::NEWEST,
             id: NodeId(1),
             alarms: vec![Alarm::Disk],
             memory_limit_bytes: 1_000,
@@ -77,8 +78,12 @@ fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
         listeners: Vec::new(),
         started: Instant::now(),
     };
-    let cluster =
-        ClusterView { cluster: Some(ClusterId(0xab)), catalog_leader: None, members: Vec::new() };
+    let cluster = ClusterView {
+        cluster: Some(ClusterId(0xab)),
+        catalog_leader: None,
+        members: Vec::new(),
+        machine: MachineVersion::FIRST,
+    };
     let process = ProcessFacts { resident_bytes: 500, fds_open: 6, fds_limit: 1024, cores: 2 };
     expect_file!["tests.txt"].assert_eq(&text(&facts, process, &cluster, &view()));
 }

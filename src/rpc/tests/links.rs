@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use quorate_rpc::{
     CallError, Cause, ClusterCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
-    NotifyError, Origin, PeerHello, Reason, Responder,
+    MachineCell, NotifyError, Origin, PeerHello, Reason, Responder,
 };
 use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
 use std::{
@@ -92,6 +92,7 @@ impl Node {
             secret: ClusterSecret::new(spec.secret).unwrap(),
             tls: None,
             cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
+            machine: MachineCell::default(),
             lane_bytes: 64 << 20,
         };
         let links = Links::new(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);

@@ -3,9 +3,10 @@
 use super::{
     DecodeError,
     catalog_access::{access_command, put_access_command},
+    catalog_members::{member_command, put_member_command},
     catalog_parts::{
-        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
-        shape,
+        binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
+        queue_entry, shape,
     },
     catalog_policy::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
@@ -37,6 +38,8 @@ const SET_POLICY: u8 = 12;
 const CLEAR_POLICY: u8 = 13;
 const SET_PARAMETER: u8 = 14;
 const CLEAR_PARAMETER: u8 = 15;
+const RAISE_MACHINE: u8 = 16;
+const MEMBERS: u8 = 17;
 
 /// Encodes an entry.
 #[must_use]
@@ -103,6 +106,10 @@ fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut Byte
 
 fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
     match command {
+        CatalogCommand::RaiseMachine(to) => {
+            out.put_u8(RAISE_MACHINE);
+            put_int(out, u64::from(to.0));
+        }
         CatalogCommand::Form(shape) => {
             out.put_u8(FORM);
             put_shape(*shape, out);
@@ -125,34 +132,22 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u64(boot.0);
         }
         CatalogCommand::DeclareExchange(exchange) => {
-            out.put_u8(DECLARE_EXCHANGE);
-            put_exchange(exchange, out);
+            tagged(DECLARE_EXCHANGE, exchange, put_exchange, out)
         }
         CatalogCommand::DeleteExchange { exchange, if_unused } => {
             out.put_u8(DELETE_EXCHANGE);
             put_name(exchange, out);
             put_bool(out, *if_unused);
         }
-        CatalogCommand::Bind(binding) => {
-            out.put_u8(BIND);
-            put_binding(binding, out);
-        }
-        CatalogCommand::Unbind(binding) => {
-            out.put_u8(UNBIND);
-            put_binding(binding, out);
-        }
-        CatalogCommand::AddQueue(entry) => {
-            out.put_u8(ADD_QUEUE);
-            put_queue_entry(entry, out);
-        }
+        CatalogCommand::Bind(binding) => tagged(BIND, binding, put_binding, out),
+        CatalogCommand::Unbind(binding) => tagged(UNBIND, binding, put_binding, out),
+        CatalogCommand::AddQueue(entry) => tagged(ADD_QUEUE, entry, put_queue_entry, out),
         CatalogCommand::RemoveQueue { queue } => {
             out.put_u8(REMOVE_QUEUE);
             put_queue(out, *queue);
         }
-        CatalogCommand::Access(command) => {
-            out.put_u8(ACCESS);
-            put_access_command(command, out);
-        }
+        CatalogCommand::Access(command) => tagged(ACCESS, command, put_access_command, out),
+        CatalogCommand::Members(command) => tagged(MEMBERS, command, put_member_command, out),
         CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
         CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
         CatalogCommand::SetParameter(parameter) => {
@@ -166,6 +161,7 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
 
 fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
     Ok(match cursor.u8()? {
+        RAISE_MACHINE => CatalogCommand::RaiseMachine(machine_version(cursor)?),
         FORM => CatalogCommand::Form(shape(cursor)?),
         NODE_STARTED => CatalogCommand::NodeStarted {
             node: NodeId(cursor.u16()?),
@@ -190,6 +186,7 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
         ACCESS => CatalogCommand::Access(access_command(cursor)?),
+        MEMBERS => CatalogCommand::Members(member_command(cursor)?),
         SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
         CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
         SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),

@@ -3,6 +3,7 @@
 
 use super::{
     DecodeError,
+    catalog_members::{member_denial, put_member_denial},
     config::{put_queue_type, queue_type},
     cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short, put_signed},
 };
@@ -35,6 +36,7 @@ const USER_EXISTS: u8 = 2;
 const NO_SUCH_VHOST: u8 = 3;
 const INVALID_PATTERN: u8 = 4;
 const TOO_MANY_TAGS: u8 = 5;
+const MEMBER: u8 = 6;
 
 pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
     use AccessCommand as C;
@@ -152,6 +154,10 @@ pub(super) fn put_denial(denial: &Denial, out: &mut BytesMut) {
             put_int(out, u64::from(*most));
             put_int(out, u64::from(*received));
         }
+        Denial::Member(denial) => {
+            out.put_u8(MEMBER);
+            put_member_denial(denial, out);
+        }
     }
 }
 
@@ -166,6 +172,7 @@ pub(super) fn denial(cursor: &mut Cursor<'_>) -> Result<Denial, DecodeError> {
             at: small(cursor)?,
         },
         TOO_MANY_TAGS => Denial::TooManyTags { most: small(cursor)?, received: small(cursor)? },
+        MEMBER => Denial::Member(member_denial(cursor)?),
         _ => return Err(DecodeError::Invalid("denial")),
     })
 }

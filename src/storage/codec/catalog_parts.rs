@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{
     Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
 };
-use quorate_types::{ClusterId, FieldTable};
+use quorate_types::{ClusterId, FieldTable, MachineVersion};
 
 pub(crate) fn put_shape(shape: ClusterShape, out: &mut BytesMut) {
     put_int(out, shape.cluster.0);
@@ -19,6 +19,16 @@ pub(crate) fn put_shape(shape: ClusterShape, out: &mut BytesMut) {
 
 pub(crate) fn shape(cursor: &mut Cursor<'_>) -> Result<ClusterShape, DecodeError> {
     Ok(ClusterShape { cluster: ClusterId(cursor.int()?), queue_groups: cursor.u16()? })
+}
+
+/// A version of the replicated machine that this binary knows.
+pub(crate) fn machine_version(cursor: &mut Cursor<'_>) -> Result<MachineVersion, DecodeError> {
+    let version = u32::try_from(cursor.int()?).map_err(|_| DecodeError::Invalid("version"))?;
+    let known = MachineVersion::FIRST..=MachineVersion::NEWEST;
+    if known.contains(&MachineVersion(version)) {
+        return Ok(MachineVersion(version));
+    }
+    Err(DecodeError::Machine { found: version, newest: MachineVersion::NEWEST })
 }
 
 pub(crate) fn put_exchange(exchange: &ExchangeRecord, out: &mut BytesMut) {

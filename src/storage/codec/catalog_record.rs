@@ -6,9 +6,10 @@ use super::{
         permission, put_permission, put_topic_permission, put_user, put_vhost, topic_permission,
         user, vhost,
     },
+    catalog_members::{forgotten, member, placement, put_forgotten, put_member, put_placement},
     catalog_parts::{
-        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
-        shape,
+        binding, exchange, machine_version, put_binding, put_exchange, put_queue_entry, put_shape,
+        queue_entry, shape,
     },
     catalog_policy::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
@@ -20,7 +21,10 @@ use super::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry};
-use quorate_types::{BootNumber, CatalogIndex, Incarnation, NodeId, StartNumber};
+use quorate_types::{
+    BootNumber, CatalogIndex, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber,
+    StartNumber,
+};
 
 const VERSION: u8 = 1;
 
@@ -35,6 +39,11 @@ const PERMISSION: u8 = 8;
 const TOPIC_PERMISSION: u8 = 9;
 const POLICY: u8 = 10;
 const PARAMETER: u8 = 11;
+/// State of a version of the replicated machine after the first one.
+const STATE_OF_MACHINE: u8 = 12;
+const MEMBER: u8 = 13;
+const FORGOTTEN: u8 = 14;
+const PLACEMENT: u8 = 15;
 
 /// Encodes a record's key.
 #[must_use]
@@ -85,6 +94,18 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(PARAMETER);
             put_parameter_name(name, &mut out);
         }
+        CatalogKey::Member(node) => {
+            out.put_u8(MEMBER);
+            out.put_u16(node.0);
+        }
+        CatalogKey::Forgotten(incarnation) => {
+            out.put_u8(FORGOTTEN);
+            out.put_u64(incarnation.0);
+        }
+        CatalogKey::Placement(group) => {
+            out.put_u8(PLACEMENT);
+            out.put_u16(group.0);
+        }
     }
     out.freeze()
 }
@@ -111,6 +132,9 @@ pub fn decode_key(bytes: &[u8]) -> Result<CatalogKey, DecodeError> {
         },
         POLICY => CatalogKey::Policy(policy_name(&mut cursor)?),
         PARAMETER => CatalogKey::Parameter(parameter_name(&mut cursor)?),
+        MEMBER => CatalogKey::Member(NodeId(u16::from_be_bytes(cursor.array()?))),
+        FORGOTTEN => CatalogKey::Forgotten(Incarnation(u64::from_be_bytes(cursor.array()?))),
+        PLACEMENT => CatalogKey::Placement(GroupId(u16::from_be_bytes(cursor.array()?))),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -161,6 +185,18 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
             out.put_u8(PARAMETER);
             put_parameter(parameter, &mut out);
         }
+        CatalogRecord::Member(member) => {
+            out.put_u8(MEMBER);
+            put_member(member, &mut out);
+        }
+        CatalogRecord::Forgotten(record) => {
+            out.put_u8(FORGOTTEN);
+            put_forgotten(record, &mut out);
+        }
+        CatalogRecord::Placement(placement) => {
+            out.put_u8(PLACEMENT);
+            put_placement(placement, &mut out);
+        }
     }
     out.freeze()
 }
@@ -173,7 +209,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let record = match cursor.u8()? {
-        STATE => CatalogRecord::State(state(&mut cursor)?),
+        STATE => CatalogRecord::State(state(&mut cursor, MachineVersion::FIRST)?),
+        STATE_OF_MACHINE => {
+            let machine = machine_version(&mut cursor)?;
+            CatalogRecord::State(state(&mut cursor, machine)?)
+        }
         VHOST => CatalogRecord::Vhost(vhost(&mut cursor)?),
         USER => CatalogRecord::User(user(&mut cursor)?),
         NODE => CatalogRecord::Node(node(&mut cursor)?),
@@ -184,6 +224,9 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
         TOPIC_PERMISSION => CatalogRecord::TopicPermission(topic_permission(&mut cursor)?),
         POLICY => CatalogRecord::Policy(policy(&mut cursor)?),
         PARAMETER => CatalogRecord::Parameter(parameter(&mut cursor)?),
+        MEMBER => CatalogRecord::Member(member(&mut cursor)?),
+        FORGOTTEN => CatalogRecord::Forgotten(forgotten(&mut cursor)?),
+        PLACEMENT => CatalogRecord::Placement(placement(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -191,7 +234,12 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
 }
 
 fn put_state(state: &CatalogState, out: &mut BytesMut) {
-    out.put_u8(STATE);
+    if state.machine == MachineVersion::FIRST {
+        out.put_u8(STATE);
+    } else {
+        out.put_u8(STATE_OF_MACHINE);
+        put_int(out, u64::from(state.machine.0));
+    }
     put_int(out, state.version.0);
     out.put_u64(state.digest);
     put_int(out, state.next_binding);
@@ -204,9 +252,12 @@ fn put_state(state: &CatalogState, out: &mut BytesMut) {
     if let Some(shape) = state.shape {
         put_shape(shape, out);
     }
+    if state.machine >= MachineVersion::MEMBERS {
+        put_int(out, u64::from(state.next_replica.0));
+    }
 }
 
-fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
+fn state(cursor: &mut Cursor<'_>, machine: MachineVersion) -> Result<CatalogState, DecodeError> {
     Ok(CatalogState {
         version: CatalogIndex(cursor.int()?),
         digest: u64::from_be_bytes(cursor.array()?),
@@ -214,6 +265,12 @@ fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
         life: cursor.int()?,
         life_boot: if cursor.bool()? { Some(boot(cursor)?) } else { None },
         shape: if cursor.bool()? { Some(shape(cursor)?) } else { None },
+        machine,
+        next_replica: if machine >= MachineVersion::MEMBERS {
+            ReplicaNumber(cursor.u32()?)
+        } else {
+            ReplicaNumber(0)
+        },
     })
 }
 

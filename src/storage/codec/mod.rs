@@ -4,6 +4,7 @@ pub mod answer;
 pub mod batch;
 pub mod catalog;
 mod catalog_access;
+mod catalog_members;
 mod catalog_parts;
 mod catalog_policy;
 mod catalog_record;
@@ -22,6 +23,8 @@ mod record;
 mod reply;
 pub(crate) mod run;
 
+use quorate_types::MachineVersion;
+
 /// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -31,6 +34,17 @@ pub enum DecodeError {
     /// A format version that this build does not know.
     #[error("unknown format version {0}")]
     Version(u8),
+    /// A version of the replicated machine that this binary does not know (MEM 15).
+    #[error(
+        "the cluster's machine version is {found}, and this binary knows versions up to {newest}: \
+         a newer quorate is needed"
+    )]
+    Machine {
+        /// The version that was found.
+        found: u32,
+        /// The newest version known here.
+        newest: MachineVersion,
+    },
     /// A value that is not defined.
     #[error("invalid {0}")]
     Invalid(&'static str),

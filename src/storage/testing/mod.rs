@@ -12,6 +12,8 @@ mod codecs;
 mod crash;
 mod damage;
 mod donor;
+mod machine_version;
+mod members;
 mod model;
 mod opening;
 mod reading;

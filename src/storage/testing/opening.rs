@@ -3,7 +3,7 @@
 use super::{GROUP, append, entry, open, options, written};
 use crate::{Database, OpenError};
 use bytes::Bytes;
-use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
+use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, MachineVersion, NodeId};
 use std::fs;
 
 fn refusal(dir: &std::path::Path, node: u16) -> OpenError {
@@ -80,8 +80,34 @@ fn a_directory_that_is_not_ours_is_refused_and_left_alone() {
 fn an_unknown_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path(), options()));
-    fs::write(dir.path().join("QUORATE"), "quorate format 9 node 1\n").unwrap();
-    assert!(matches!(refusal(dir.path(), 1), OpenError::Format { known: 2, .. }));
+    for later in ["format 9 node 1", "format 9 node 1 machine 2", "format 4 node 1 and more"] {
+        fs::write(dir.path().join("QUORATE"), format!("quorate {later}\n")).unwrap();
+        assert!(matches!(refusal(dir.path(), 1), OpenError::Format { .. }), "{later}");
+    }
+    fs::write(dir.path().join("QUORATE"), "quorate format 3 node 1 machine x\n").unwrap();
+    assert!(matches!(refusal(dir.path(), 1), OpenError::NotOurs { .. }));
+}
+
+#[test]
+fn mem_15_the_mark_names_the_machine_version_and_an_unknown_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = || fs::read_to_string(dir.path().join("QUORATE")).unwrap();
+    {
+        let database = open(dir.path(), options());
+        database.machine_mark().raise(MachineVersion::FIRST).unwrap();
+        assert_eq!(mark(), "quorate format 2 node 1\n", "as binaries wrote it before this rule");
+        database.machine_mark().raise(MachineVersion(2)).unwrap();
+        database.machine_mark().raise(MachineVersion::FIRST).unwrap();
+        assert_eq!(mark(), "quorate format 3 node 1 machine 2\n");
+    }
+    assert!(matches!(refusal(dir.path(), 2), OpenError::OtherNode { found: 1, node: 2, .. }));
+    {
+        let database = open(dir.path(), options());
+        database.machine_mark().raise(MachineVersion(2)).unwrap();
+    }
+    fs::write(dir.path().join("QUORATE"), "quorate format 3 node 1 machine 99\n").unwrap();
+    let refused = refusal(dir.path(), 1);
+    assert!(matches!(refused, OpenError::Machine { found: MachineVersion(99), .. }), "{refused}");
 }
 
 #[test]

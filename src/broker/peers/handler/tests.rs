@@ -7,8 +7,8 @@ use crate::{
 };
 use bytes::Bytes;
 use quorate_rpc::{
-    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin, PeerHello,
-    Responder,
+    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, MachineCell,
+    Origin, PeerHello, Responder,
 };
 use quorate_types::{
     BootNumber, ClusterId, ConsumerId, GroupId, Home, Incarnation, NodeId, Sequence, SessionId,
@@ -53,6 +53,7 @@ fn links(
         secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
         tls: None,
         cluster: ClusterCell::new(Some(ClusterId(1))),
+        machine: MachineCell::default(),
         lane_bytes: 4,
     };
     let links = Links::new(config, Arc::new(Services(sender)));

@@ -13,7 +13,8 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_raft::{Groups, Inbox, Settings, Sinks};
 use quorate_rpc::{
-    Accept, ClusterCell, ClusterSecret, LinkConfig, Links, Listener, SimulatedConnect, chance,
+    Accept, ClusterCell, ClusterSecret, LinkConfig, Links, Listener, MachineCell, SimulatedConnect,
+    chance,
 };
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_types::{ClusterId, Incarnation, NodeId, QueueType, WallTime};
@@ -67,6 +68,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
         secret: ClusterSecret::new(b"the secret of the simulation")?,
         tls: None,
         cluster: cluster.clone(),
+        machine: MachineCell::default(),
         lane_bytes: 16 << 20,
     };
     let links = Links::simulated(config, broker.link_handler(inbox.clone()), dialer(world, me));

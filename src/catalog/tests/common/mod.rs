@@ -3,6 +3,8 @@
 #![expect(dead_code, reason = "every test file takes what it needs")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+pub mod members;
+
 use quorate_catalog::{
     AccessCommand, Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey,
     CatalogOutput, CatalogReply, ConnectionId, Denial, Destination, ExchangeRecord, ExchangeType,

@@ -285,6 +285,7 @@ impl Source for World {
             cluster: Some(ClusterId(0xc1)),
             catalog_leader: Some(NodeId(1)),
             members: (1..).zip(&self.members).map(member).collect(),
+            machine: MachineVersion::NEWEST,
         }
     }
 
@@ -300,6 +301,7 @@ impl Source for World {
             log_bytes: 4096,
         };
         NodeView {
+            machine_newest: MachineVersion::NEWEST,
             id: NodeId(self.id),
             start: Some(StartNumber(40)),
             alarms: if self.id == 2 { vec![Alarm::Disk] } else { Vec::new() },
@@ -336,6 +338,7 @@ impl Source for World {
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
+            definitions: None,
             drained: self.drained.load(Relaxed),
         }
     }

@@ -9,8 +9,8 @@ use quorate_raft::{
     CatalogSink, Group, GroupSink, Groups, Inbox, QueueSink, Settings, Sinks, TransferError,
 };
 use quorate_rpc::{
-    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin as From,
-    PeerHello, Responder,
+    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, MachineCell,
+    Origin as From, PeerHello, Responder,
 };
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
@@ -190,6 +190,7 @@ impl Cluster {
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
             tls: None,
             cluster: ClusterCell::default(),
+            machine: MachineCell::default(),
             lane_bytes: 64 << 20,
         };
         let links = Links::new(config, Arc::new(Handler(inbox.clone())));

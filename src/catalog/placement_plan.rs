@@ -1,0 +1,133 @@
+//! What the catalog's leader proposes next, so that every group gets the replicas that it shall have
+//! (MEM 6, MEM 11).
+
+use crate::{
+    machine::Catalog,
+    member::MemberState,
+    member_command::MemberCommand,
+    replica_placement::{CATALOG_VOTERS_MAX, MOVES_MAX, PlacementRecord},
+    replicas::{Host, Hosts, Replicas},
+};
+use quorate_types::{GroupId, NodeId, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Catalog {
+    /// The next change of a placement, or else the removal of a node that leaves and has no replica
+    /// left. `voters`: replicas that each queue group shall have. `None`: nothing is to be done, or
+    /// groups must first reach their placements.
+    ///
+    /// First come groups with replicas that are lost or on nodes that leave, and of these the ones
+    /// that move already: they cannot reach what they were given. A group with a lost replica waits
+    /// while the node's new directory is joining.
+    ///
+    /// The leader proposes `Remove` only when the node's last lease must have ended (MEM 4).
+    #[must_use]
+    pub fn next_step(&self, voters: usize) -> Option<MemberCommand> {
+        let hosts = self.hosts();
+        let plan = Plan { catalog: self, hosts: &hosts, voters };
+        plan.repair().or_else(|| plan.spread()).or_else(|| self.removal())
+    }
+
+    /// The members, as placement sees them (MEM 6, MEM 13).
+    #[must_use]
+    pub fn hosts(&self) -> BTreeMap<NodeId, Host> {
+        let host = |state: MemberState, zone: &str| Host {
+            zone: zone.to_owned(),
+            takes: state == MemberState::Member,
+            leaves: state == MemberState::Leaving,
+        };
+        self.members().map(|(node, member)| (node, host(member.state, &member.zone))).collect()
+    }
+
+    fn removal(&self) -> Option<MemberCommand> {
+        let leaving = self.members().filter(|(_, member)| member.state == MemberState::Leaving);
+        let mut leaving = leaving.map(|(node, _)| node);
+        let node = leaving.find(|node| self.group_naming(*node).is_none())?;
+        Some(MemberCommand::Remove { node })
+    }
+}
+
+struct Plan<'a> {
+    catalog: &'a Catalog,
+    hosts: &'a BTreeMap<NodeId, Host>,
+    voters: usize,
+}
+
+impl Plan<'_> {
+    /// A new placement for a group with replicas that cannot act.
+    fn repair(&self) -> Option<MemberCommand> {
+        let can_move = self.catalog.moving().count() < MOVES_MAX;
+        let placements = || self.catalog.placements();
+        let moving = placements().filter(|(_, placement)| !placement.is_reached());
+        let others = placements().filter(|(_, placement)| placement.is_reached() && can_move);
+        let (group, placement) = moving
+            .chain(others)
+            .find(|(_, placement)| !self.is_sound(placement) && !self.waits(placement))?;
+        Some(place(group, placement, self.repaired(group, placement)))
+    }
+
+    /// A step towards groups that are complete, and evenly spread over zones and nodes.
+    fn spread(&self) -> Option<MemberCommand> {
+        if self.catalog.moving().count() >= MOVES_MAX {
+            return None;
+        }
+        let rests =
+            |placement: &PlacementRecord| placement.is_reached() && self.is_sound(placement);
+        let placements = self.catalog.placements();
+        let busy: BTreeSet<GroupId> =
+            placements.filter(|(_, it)| !rests(it)).map(|(group, _)| group).collect();
+        let mut kinds = [true, false].into_iter();
+        kinds.find_map(|of_catalog| {
+            let present = self.present(of_catalog);
+            let (group, nodes) = self.planner(of_catalog).next_step(&present, &busy)?;
+            Some(place(group, self.catalog.placement(group)?, nodes))
+        })
+    }
+
+    /// The group's nodes without those that leave, others in their places if there are any. Nodes
+    /// whose replicas are lost are among them, and get new ones.
+    fn repaired(&self, group: GroupId, placement: &PlacementRecord) -> BTreeSet<NodeId> {
+        let of_catalog = group == GroupId::CATALOG;
+        let mut present = self.present(of_catalog);
+        let others: BTreeSet<GroupId> =
+            present.keys().copied().filter(|other| *other != group).collect();
+        let mut nodes = placement.nodes();
+        let leaves = |node: &NodeId| self.hosts.get(node).is_none_or(|host| host.leaves);
+        while nodes.iter().any(leaves) {
+            let step = self.planner(of_catalog).next_step(&present, &others);
+            let Some((_, next)) = step else { break };
+            nodes.clone_from(&next);
+            present.insert(group, next);
+        }
+        nodes
+    }
+
+    fn planner(&self, of_catalog: bool) -> Hosts<'_> {
+        Hosts::new(self.hosts, if of_catalog { CATALOG_VOTERS_MAX } else { self.voters })
+    }
+
+    /// The placements of the catalog's group alone, or of all queue groups: each kind has its own
+    /// number of voters.
+    fn present(&self, of_catalog: bool) -> Replicas {
+        let kind = |group: GroupId| (group == GroupId::CATALOG) == of_catalog;
+        let placements = self.catalog.placements().filter(|(group, _)| kind(*group));
+        placements.map(|(group, placement)| (group, placement.nodes())).collect()
+    }
+
+    fn is_sound(&self, placement: &PlacementRecord) -> bool {
+        placement.replicas.iter().all(|replica| self.catalog.can_act(*replica))
+    }
+
+    /// The new directory of a node whose replica is lost is not a member yet.
+    fn waits(&self, placement: &PlacementRecord) -> bool {
+        let joins = |replica: &ReplicaId| {
+            let member = self.catalog.member(replica.node);
+            member.is_some_and(|member| member.state == MemberState::Joining)
+        };
+        placement.replicas.iter().any(joins)
+    }
+}
+
+fn place(group: GroupId, placement: &PlacementRecord, nodes: BTreeSet<NodeId>) -> MemberCommand {
+    MemberCommand::Place { group, number: placement.number + 1, nodes }
+}

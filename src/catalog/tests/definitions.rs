@@ -1,0 +1,135 @@
+//! Definitions that are imported: passwords, and what an import changes.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+
+use common::*;
+use quorate_catalog::{
+    CatalogCommand, Definitions, DefinitionsError, ExchangeType, HashAlgorithm, PasswordHash,
+    PolicyKind,
+};
+use quorate_types::QueueType;
+use serde_json::{Value, json};
+
+/// An importer that draws this salt, and refuses one password.
+fn read(world: &World, salt: u8, given: &Value) -> Result<Definitions, DefinitionsError> {
+    let hash = move |plain: &[u8]| match plain {
+        b"too long" => Err("a password has at most 7 bytes".to_owned()),
+        _ => Ok(PasswordHash::of(HashAlgorithm::default(), [salt; 4], plain)),
+    };
+    let text = given.to_string();
+    Definitions::read(&text, &world.catalog, session(99, 1), QueueType::Classic, &hash)
+}
+
+/// Imports, and gives what that has changed.
+fn import(world: &mut World, salt: u8, given: &Value) -> Vec<String> {
+    let definitions = read(world, salt, given).unwrap();
+    definitions.steps.into_iter().for_each(|step| world.done(step.command));
+    definitions.changed
+}
+
+fn users(users: Value) -> Value {
+    json!({ "users": users })
+}
+
+#[test]
+fn acl_26_a_password_is_hashed_by_the_importer_and_keeps_its_salt() {
+    let mut world = World::new();
+    let given = users(json!([{"name": "u", "password": "secret", "tags": ["management"]}]));
+    assert_eq!(import(&mut world, 1, &given), ["user 'u'"]);
+    let hash = PasswordHash::of(HashAlgorithm::Sha256, [1; 4], b"secret");
+    assert_eq!(world.catalog.user(&short("u")).unwrap().password, hash);
+    assert_eq!(import(&mut world, 2, &given), Vec::<String>::new());
+    assert_eq!(world.catalog.user(&short("u")).unwrap().password, hash);
+    let given = users(json!([{"name": "u", "password": "other", "tags": ["management"]}]));
+    assert_eq!(import(&mut world, 3, &given), ["user 'u'"]);
+    assert!(world.catalog.is_password(&short("u"), b"other"));
+}
+
+/// Two nodes read the same file before either of them has added the user.
+#[test]
+fn acl_26_the_second_of_two_importers_is_refused_and_then_finds_the_user() {
+    let mut world = World::new();
+    let given = users(json!([{"name": "u", "password": "secret"}]));
+    let late = read(&world, 2, &given).unwrap();
+    import(&mut world, 1, &given);
+    let reply = world.one(late.steps[0].command.clone());
+    let refused = late.steps[0].check(&reply).unwrap_err().to_string();
+    assert!(refused.starts_with("user 'u': "), "{refused}");
+    assert_eq!(import(&mut world, 2, &given), Vec::<String>::new());
+}
+
+#[test]
+fn acl_26_a_user_without_password_and_hash_cannot_log_in() {
+    let mut world = World::new();
+    let given = users(json!([{"name": "guest", "tags": "administrator"}, {"name": "u"}]));
+    assert_eq!(import(&mut world, 1, &given), ["user 'guest'", "user 'u'"]);
+    for name in ["guest", "u"] {
+        assert_eq!(world.catalog.user(&short(name)).unwrap().password, PasswordHash::default());
+        assert!(!world.catalog.is_password(&short(name), b"guest"));
+    }
+}
+
+#[test]
+fn acl_26_what_is_no_password_is_refused_and_not_shown() {
+    let world = World::new();
+    for (user, reason) in [
+        (
+            json!({"name": "u", "password": "secret", "password_hash": ""}),
+            "'password' and 'password_hash' exclude each other",
+        ),
+        (json!({"name": "u", "password": ["secret"]}), "'password' must be a string"),
+        (json!({"name": "u", "password": null}), "'password' must be a string"),
+        (json!({"name": "u", "password": "too long"}), "a password has at most 7 bytes"),
+    ] {
+        let refused = read(&world, 1, &users(json!([user]))).unwrap_err().to_string();
+        assert_eq!(refused, format!("user 'u': {reason}"));
+    }
+}
+
+#[test]
+fn ctl_14_an_import_names_what_it_changes_and_leaves_the_rest() {
+    let mut world = World::new();
+    world.declare("kept", ExchangeType::Fanout);
+    world.add("kept", 7);
+    let same = policy("same", PolicyKind::User, "^a", "all", 0, "{\"max-length\":1}");
+    world.done(CatalogCommand::SetPolicy(same));
+    let given = json!({
+        "vhosts": [{"name": "/", "metadata": {"description": "Default virtual host"}}],
+        "permissions": [
+            {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+        ],
+        "policies": [
+            {"vhost": "/", "name": "same", "pattern": "^a", "definition": {"max-length": 1}},
+            {"vhost": "/", "name": "new", "pattern": "^b", "definition": {"max-length": 2}},
+        ],
+        "exchanges": [{"vhost": "/", "name": "kept", "type": "topic", "durable": false}],
+        "queues": [{"vhost": "/", "name": "kept", "durable": true}],
+        "bindings": [
+            {"vhost": "/", "source": "kept", "destination": "kept", "destination_type": "queue",
+                "routing_key": "k"},
+        ],
+    });
+    let changed = import(&mut world, 1, &given);
+    let binding = "binding from 'kept' to queue 'kept' in vhost '/'";
+    assert_eq!(changed, ["policy 'new' in vhost '/'", binding]);
+    assert_eq!(world.catalog.exchange(&name("kept")).unwrap().kind, ExchangeType::Fanout);
+}
+
+#[test]
+fn ctl_15_the_form_of_a_document_is_checked_without_a_catalog() {
+    let good = json!({"users": [{}], "bindings": [], "rabbit_version": "4.0.5"});
+    assert_eq!(Definitions::check_form(&good.to_string()), Ok(()));
+    for (text, told) in [
+        ("", "EOF while parsing"),
+        ("{", "EOF while parsing"),
+        ("[]", "not a JSON object"),
+        ("{\"policies\": {}}", "policies: not a list"),
+        ("{\"topic_permissions\": [1]}", "topic_permissions: an element is not an object"),
+    ] {
+        let refused = Definitions::check_form(text).unwrap_err().to_string();
+        assert!(refused.starts_with("definitions are not valid: "), "{refused}");
+        assert!(refused.contains(told), "{refused}");
+    }
+}

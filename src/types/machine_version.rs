@@ -1,0 +1,38 @@
+//! The version of the replicated machine (MEM 15).
+
+use std::fmt;
+
+/// Which commands of the replicated log exist, which records it leads to, and by which rules entries
+/// are applied. The catalog holds the present version, from [`MachineVersion::FIRST`] on. It is
+/// raised, one version at a time, when all members know the next one, and never lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineVersion(pub u32);
+
+impl MachineVersion {
+    /// The version of a cluster that has just been formed, and of all binaries that do not name one.
+    pub const FIRST: Self = Self(1);
+
+    /// The first version in which the catalog holds members and placements (MEM 1, MEM 6).
+    pub const MEMBERS: Self = Self(2);
+
+    /// The newest version that this binary knows. It knows all earlier ones too.
+    pub const NEWEST: Self = Self(2);
+
+    /// The version after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Default for MachineVersion {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
+impl fmt::Display for MachineVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
