@@ -83,7 +83,7 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
 /// A node whose disk does not answer for a minute should be restarted; one that waits for others, or
 /// whose disk hangs for a shorter time, should not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_disk_hangs_for_a_minute_is_not_live_ctl_14() {
+async fn a_node_whose_disk_hangs_for_a_minute_is_not_live_ctl_16() {
     let faults = CallFaults::prepare();
     let cluster = Cluster::start(1, faults.on(Options::default())).await;
     let (node, begun) = (cluster.node(1), Instant::now());

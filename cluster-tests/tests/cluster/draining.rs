@@ -1,5 +1,5 @@
 //! A node is put under maintenance and back: its leaderships and clients go elsewhere, nothing is lost
-//! (MEM 13, CTL-14).
+//! (MEM 13, CTL-16).
 
 #![expect(clippy::expect_used, reason = "tests")]
 
@@ -169,7 +169,7 @@ async fn mem_13_a_node_whose_others_hang_is_not_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_one_node_is_not_drained_ctl_14() {
+async fn a_cluster_of_one_node_is_not_drained_ctl_16() {
     let cluster = Cluster::start(1, Options::default()).await;
     let refused = cluster.ctl(1, &["drain"]).await;
     assert_eq!(refused.code, 69, "{refused:?}");

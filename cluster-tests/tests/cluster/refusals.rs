@@ -77,7 +77,7 @@ async fn a_secret_that_others_may_read() {
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("mode");
     let mut launch = cluster.node(1).launch();
     launch.set("--cluster-secret-file", &open.display().to_string());
-    refused(launch, &["it must be 600"]).await;
+    refused(launch, &["only its owner may write it"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Draining and reviving this node (MEM 13, CTL-14).
+//! Draining and reviving this node (MEM 13, CTL-16).
 //!
 //! A drained node hands its leaderships over, refuses new clients and closes the present ones little by
 //! little, so that they do not all come to the other nodes at the same moment. Its replicas go on. The

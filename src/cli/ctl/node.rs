@@ -1,4 +1,4 @@
-//! `ping`, `drain` and `revive`: whether a node makes progress, and its maintenance (CTL-14, MEM 13).
+//! `ping`, `drain` and `revive`: whether a node makes progress, and its maintenance (CTL-16, MEM 13).
 
 use super::Console;
 use super::command::{Manual, Verb, plain};

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_node_is_drained_and_revived_and_says_what_is_left_ctl_14() {
+fn a_node_is_drained_and_revived_and_says_what_is_left_ctl_16() {
     let cluster = start(2);
     let lines =
         ["-n NODE drain --timeout 0.5", "-n NODE -q drain", "-n NODE revive", "-n NODE drain now"];
@@ -55,7 +55,7 @@ fn a_node_is_drained_and_revived_and_says_what_is_left_ctl_14() {
 }
 
 #[test]
-fn a_node_alone_is_not_drained_ctl_14() {
+fn a_node_alone_is_not_drained_ctl_16() {
     let cluster = start(1);
     expect![[r#"
         $ -n NODE drain
@@ -67,7 +67,7 @@ fn a_node_alone_is_not_drained_ctl_14() {
 }
 
 #[test]
-fn a_ping_fails_when_the_disk_hangs_ctl_14() {
+fn a_ping_fails_when_the_disk_hangs_ctl_16() {
     let mut cluster = start(1);
     let healthy = transcript(&cluster, "-n NODE ping");
     cluster.worlds[0].hang_disk();
