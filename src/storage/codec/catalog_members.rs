@@ -232,10 +232,11 @@ fn put_replicas(replicas: &BTreeSet<ReplicaId>, out: &mut BytesMut) {
 }
 
 fn replicas(cursor: &mut Cursor<'_>) -> Result<BTreeSet<ReplicaId>, DecodeError> {
-    let replica = |cursor: &mut Cursor<'_>| {
-        Ok(ReplicaId { node: node(cursor)?, number: ReplicaNumber(cursor.u32()?) })
-    };
     Ok(cursor.list(replica)?.into_iter().collect())
+}
+
+fn replica(cursor: &mut Cursor<'_>) -> Result<ReplicaId, DecodeError> {
+    Ok(ReplicaId { node: node(cursor)?, number: ReplicaNumber(cursor.u32()?) })
 }
 
 fn put_state(state: MemberState, out: &mut BytesMut) {
