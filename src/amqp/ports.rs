@@ -80,40 +80,43 @@ impl Closed {
     }
 }
 
+#[derive(Debug)]
+enum State {
+    Open(Listeners),
+    Closed(Closed),
+}
+
 /// The ports, open or closed.
 #[derive(Debug)]
 pub(crate) struct Ports {
     receive_buffer: usize,
-    open: Option<Listeners>,
-    closed: Option<Closed>,
+    state: State,
 }
 
 impl Ports {
     /// Open ports, whose clients have receive buffers of this size.
     pub(crate) fn new(open: Listeners, receive_buffer: usize) -> Self {
         open.limit_receive_buffers(receive_buffer);
-        Self { receive_buffer, open: Some(open), closed: None }
+        Self { receive_buffer, state: State::Open(open) }
     }
 
     /// The next client; never, while the ports are closed. Cancel-safe.
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, Option<&TlsListener>)> {
-        match &self.open {
-            Some(listeners) => listeners.accept().await,
-            None => pending().await,
+        match &self.state {
+            State::Open(listeners) => listeners.accept().await,
+            State::Closed(_) => pending().await,
         }
     }
 
     pub(crate) fn are_closed(&self) -> bool {
-        self.open.is_none()
+        matches!(self.state, State::Closed(_))
     }
 
     /// Closes the ports. After a failure they are open, and the caller should try again.
     pub(crate) async fn close(&mut self) {
-        match self.open.as_ref().map(Closed::of).transpose() {
-            Ok(closed) => {
-                self.closed = closed;
-                self.open = None;
-            }
+        let State::Open(open) = &self.state else { return };
+        match Closed::of(open) {
+            Ok(closed) => self.state = State::Closed(closed),
             Err(error) => {
                 tracing::error!(%error, "cannot close the port of clients, retrying");
                 sleep(RETRY).await;
@@ -123,12 +126,11 @@ impl Ports {
 
     /// Opens closed ports again. After a failure they are closed, and the caller should try again.
     pub(crate) async fn open(&mut self) {
-        let Some(closed) = &self.closed else { return };
+        let State::Closed(closed) = &self.state else { return };
         match closed.open().await {
             Ok(open) => {
                 open.limit_receive_buffers(self.receive_buffer);
-                self.open = Some(open);
-                self.closed = None;
+                self.state = State::Open(open);
             }
             Err(error) => {
                 let address = closed.plain;

@@ -131,7 +131,7 @@ impl Context {
         database.map(|database| database.stats()).unwrap_or_default()
     }
 
-    /// Duration so far of the sync that is under way in this node's database.
+    /// How long the present sync of this node's database has taken so far; zero if none is under way.
     pub(crate) fn sync_under_way(&self) -> Duration {
         let database = self.database.get().and_then(Weak::upgrade);
         database.map(|database| database.writer().stalled_for()).unwrap_or_default()

@@ -241,7 +241,7 @@ impl Catalog {
                 digest.word(1);
                 digest.word(self.life);
                 self.shape.iter().for_each(|shape| shape.feed(&mut digest));
-                // Replicas that know the first version only must come to the same digest.
+                // A binary that only knows the first version computes the digest without this field.
                 if self.machine > MachineVersion::FIRST {
                     digest.word(u64::from(self.machine.0));
                 }

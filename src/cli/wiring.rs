@@ -1,7 +1,7 @@
 //! Assembles a node from its parts: storage, groups, links, broker, AMQP front end.
 
 use super::{
-    allocator, machine as hardware,
+    allocator, machine,
     memory::Division,
     settings::{Identity, RABBITMQ_VERSION, Settings},
 };
@@ -83,7 +83,7 @@ pub(crate) async fn start(
     tls: Option<Mutual>,
 ) -> Result<Node, WiringError> {
     let (fatal_sender, fatal) = mpsc::channel(1);
-    let memory = Division::of(settings, hardware::memory_bytes());
+    let memory = Division::of(settings, machine::memory_bytes());
     tracing::debug!(?memory, "division of the memory, in bytes");
     let database = open(settings, &memory, fatal_sender.clone())?;
     let identity = database.identity();
@@ -103,7 +103,7 @@ pub(crate) async fn start(
             secret,
             tls,
             cluster: cluster.clone(),
-            machine: machine(settings),
+            machine: machine_cell(settings),
             lane_bytes: memory.lane_bytes as usize,
         },
         broker.link_handler(inbox.clone()),
@@ -148,7 +148,7 @@ fn open(
 }
 
 /// The versions of the replicated machine that this node agrees to.
-fn machine(settings: &Settings) -> MachineCell {
+fn machine_cell(settings: &Settings) -> MachineCell {
     let newest = settings.machine_version_max;
     MachineCell::new(newest.map_or(MachineVersion::NEWEST, MachineVersion))
 }

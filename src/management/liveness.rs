@@ -15,7 +15,7 @@ const BEAT: Duration = Duration::from_secs(1);
 
 /// The signs of life of a process's runtimes.
 #[derive(Clone, Debug, Default)]
-pub struct Pulses(Arc<Vec<Pulse>>);
+pub struct Pulses(Vec<Arc<Pulse>>);
 
 #[derive(Debug)]
 struct Pulse {
@@ -27,29 +27,27 @@ impl Pulses {
     /// Begins to watch these runtimes, by the names that their threads have.
     #[must_use]
     pub fn watch(runtimes: &[(&'static str, Handle)]) -> Self {
-        let pulse = |(runtime, _): &(&'static str, Handle)| Pulse {
-            runtime,
-            last: Mutex::new(Instant::now()),
-        };
-        let pulses = Self(Arc::new(runtimes.iter().map(pulse).collect()));
-        for (at, (_, handle)) in runtimes.iter().enumerate() {
-            let pulses = pulses.clone();
+        let watched = |(runtime, handle): &(&'static str, Handle)| {
+            let pulse = Arc::new(Pulse { runtime, last: Mutex::new(Instant::now()) });
             // Ends with the runtime.
-            handle.spawn(async move {
-                let mut due = interval(BEAT);
-                while let Some(pulse) = pulses.0.get(at) {
-                    due.tick().await;
-                    *pulse.last.lock() = Instant::now();
-                }
-            });
-        }
-        pulses
+            handle.spawn(beat(Arc::clone(&pulse)));
+            pulse
+        };
+        Self(runtimes.iter().map(watched).collect())
     }
 
     /// A runtime that has given no sign of life for the time, and since when.
     fn silent(&self, time: Duration) -> Option<(&'static str, Duration)> {
         let mut pulses = self.0.iter().map(|pulse| (pulse.runtime, pulse.last.lock().elapsed()));
         pulses.find(|(_, since)| *since >= time)
+    }
+}
+
+async fn beat(pulse: Arc<Pulse>) {
+    let mut due = interval(BEAT);
+    loop {
+        due.tick().await;
+        *pulse.last.lock() = Instant::now();
     }
 }
 

@@ -40,7 +40,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn metrics(&self) -> MetricsView;
     /// Readiness of the node for clients.
     fn readiness(&self) -> Readiness;
-    /// Duration so far of the sync of the disk that is under way; zero if there is none.
+    /// How long the present sync of the disk has taken so far; zero if none is under way.
     fn sync_under_way(&self) -> Duration;
     /// Deletes a queue; returns the number of ready messages that were removed with it.
     ///

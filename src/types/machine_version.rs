@@ -18,6 +18,12 @@ impl MachineVersion {
     /// The newest version that this binary knows. It knows all earlier ones too.
     pub const NEWEST: Self = Self(2);
 
+    /// True if this binary knows the version.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        (Self::FIRST..=Self::NEWEST).contains(&self)
+    }
+
     /// The version after this one.
     #[must_use]
     pub fn next(self) -> Self {

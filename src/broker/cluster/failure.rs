@@ -111,16 +111,8 @@ impl Cluster {
     pub(crate) async fn raise_machine(&self) {
         let context = &self.base.context;
         let Some(links) = context.peers.links() else { return };
-        let (next, all_started) = {
-            let catalog = self.base.catalog.read();
-            // Version 2 makes members of the nodes that the catalog knows.
-            let started = |node: NodeId| catalog.live_session(node).is_some();
-            (catalog.machine().next(), context.members().into_iter().all(started))
-        };
-        if !all_started
-            || context.catalog_leader() != Some(context.me)
-            || links.machine().newest() < next
-        {
+        let next = links.machine().present().next();
+        if context.catalog_leader() != Some(context.me) || links.machine().newest() < next {
             return;
         }
         let connected = links.all_connected();
@@ -128,11 +120,16 @@ impl Cluster {
             let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
             node == context.me || connected.iter().any(knows)
         };
-        let is_recorded = |node| self.base.catalog.read().node(node).is_some();
-        if context.members().into_iter().all(|node| knows(node) && is_recorded(node))
-            && let Err(error) =
-                self.base.catalog_client.propose(CatalogCommand::RaiseMachine(next)).await
-        {
+        let is_ready = {
+            let catalog = self.base.catalog.read();
+            let ready = |node: NodeId| knows(node) && catalog.live_session(node).is_some();
+            catalog.machine().next() == next && context.members().into_iter().all(ready)
+        };
+        if !is_ready {
+            return;
+        }
+        let raise = CatalogCommand::RaiseMachine(next);
+        if let Err(error) = self.base.catalog_client.propose(raise).await {
             tracing::debug!(%error, "the machine version is not raised yet");
         }
     }

@@ -43,8 +43,8 @@ pub fn hash_password(password: &[u8]) -> Result<PasswordHash, PasswordError> {
 }
 
 impl Operator<'_> {
-    /// Says why clients should not be sent to this node before its definitions are imported; `None`:
-    /// they are, or there are none.
+    /// Makes this node not ready for the given reason while its definitions are not imported. `None`
+    /// ends that: all are imported, or the node has none to import.
     pub fn await_definitions(&self, reason: Option<String>) {
         self.0.base.context.await_definitions(reason);
     }

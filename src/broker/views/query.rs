@@ -209,7 +209,7 @@ impl Views<'_> {
         }
     }
 
-    /// Duration so far of the sync of the disk that is under way; zero if there is none.
+    /// How long the present sync of the disk has taken so far; zero if none is under way.
     #[must_use]
     pub fn sync_under_way(&self) -> Duration {
         self.0.base.context.sync_under_way()

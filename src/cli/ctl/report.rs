@@ -55,13 +55,13 @@ fn version(node: &Node) -> String {
 fn machine_line(cluster: &Cluster) -> String {
     let present = cluster.machine_version;
     let newest = statuses(cluster).map(|(_, node)| node.machine_newest).max().unwrap_or(present);
-    let knows =
-        |member: &&Member| member.status.as_ref().is_some_and(|node| node.machine_newest > present);
-    let lacking: Vec<_> = cluster.members.iter().filter(|member| !knows(member)).collect();
     if newest <= present {
         return format!("Machine version: {present}");
     }
-    let names: Vec<_> = lacking.iter().map(|member| member.name.as_str()).collect();
+    let knows =
+        |member: &&Member| member.status.as_ref().is_some_and(|node| node.machine_newest > present);
+    let lacking = cluster.members.iter().filter(|member| !knows(member));
+    let names: Vec<_> = lacking.map(|member| member.name.as_str()).collect();
     format!("Machine version: {present} ({newest} when these agree: {})", names.join(", "))
 }
 

@@ -48,9 +48,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     if settings.queue_groups == 0 || settings.queue_groups > 1024 {
         return refuse("queue_groups", "must be from 1 to 1024");
     }
-    if settings.machine_version_max.is_some_and(|most| {
-        !(MachineVersion::FIRST..=MachineVersion::NEWEST).contains(&MachineVersion(most))
-    }) {
+    if settings.machine_version_max.is_some_and(|most| !MachineVersion(most).is_known()) {
         let (first, newest) = (MachineVersion::FIRST, MachineVersion::NEWEST);
         return refuse("machine_version_max", &format!("must be from {first} to {newest}"));
     }

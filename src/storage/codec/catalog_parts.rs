@@ -23,12 +23,12 @@ pub(crate) fn shape(cursor: &mut Cursor<'_>) -> Result<ClusterShape, DecodeError
 
 /// A version of the replicated machine that this binary knows.
 pub(crate) fn machine_version(cursor: &mut Cursor<'_>) -> Result<MachineVersion, DecodeError> {
-    let version = u32::try_from(cursor.int()?).map_err(|_| DecodeError::Invalid("version"))?;
-    let known = MachineVersion::FIRST..=MachineVersion::NEWEST;
-    if known.contains(&MachineVersion(version)) {
-        return Ok(MachineVersion(version));
+    let found = u32::try_from(cursor.int()?).map_err(|_| DecodeError::Invalid("version"))?;
+    let version = MachineVersion(found);
+    if version.is_known() {
+        return Ok(version);
     }
-    Err(DecodeError::Machine { found: version, newest: MachineVersion::NEWEST })
+    Err(DecodeError::Machine { found, newest: MachineVersion::NEWEST })
 }
 
 pub(crate) fn put_exchange(exchange: &ExchangeRecord, out: &mut BytesMut) {
