@@ -120,10 +120,11 @@ impl Cluster {
             let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
             node == context.me || connected.iter().any(knows)
         };
+        let members = context.members();
         let is_ready = {
             let catalog = self.base.catalog.read();
             let ready = |node: NodeId| knows(node) && catalog.live_session(node).is_some();
-            catalog.machine().next() == next && context.members().into_iter().all(ready)
+            catalog.machine().next() == next && members.into_iter().all(ready)
         };
         if !is_ready {
             return;
