@@ -238,6 +238,7 @@ impl Groups {
         let Some(group) = self.shared.remove(id) else { return Ok(()) };
         let name = group.name();
         end(&group).await;
+        group.replica().end();
         drop(group);
         self.starter.remove(id, name.number).await?;
         tracing::info!(group = %id, replica = %name, "the replica of the group is removed");

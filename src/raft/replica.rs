@@ -59,6 +59,8 @@ struct State {
     installing: bool,
     /// An entry could not be applied, so the state belongs to no index: no checkpoints are made (STO 3).
     failed: bool,
+    /// The replica is being removed: no checkpoints are made (MEM 9).
+    ended: bool,
     digests: Digests,
 }
 
@@ -85,6 +87,7 @@ impl Replica {
             checkpointed: applied,
             installing: false,
             failed: false,
+            ended: false,
             digests: Digests::default(),
         };
         Ok(Arc::new(Self {
@@ -178,12 +181,18 @@ impl Replica {
     /// wait for the disk.
     pub(crate) fn checkpoint(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.failed || state.installing || state.applied == state.checkpointed {
+        if state.failed || state.ended || state.installing || state.applied == state.checkpointed {
             return;
         }
         if let Err(error) = self.write_checkpoint(&mut state) {
             (self.fatal)(self.store.group(), &error.to_string());
         }
+    }
+
+    /// Writes no checkpoint any more: the replica's data are removed, and what is written later would
+    /// be taken for the state of the next replica (MEM 9).
+    pub(crate) fn end(&self) {
+        self.state.lock().ended = true;
     }
 
     fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
