@@ -19,7 +19,7 @@ use openraft::{
     errors::{InitializeError, RaftError},
 };
 use quorate_rpc::PeerHello;
-use quorate_types::{GroupId, NodeId, ReplicaId, ReplicaNumber};
+use quorate_types::{GroupId, MachineVersion, NodeId, ReplicaId, ReplicaNumber};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How often the founder checks whether all members are reachable.
@@ -39,14 +39,22 @@ enum Obstacle {
 }
 
 /// Checks that the groups were formed of the members that the settings name, if they have a log.
-pub(crate) async fn check_members(settings: &Settings, group: &Group) -> Result<(), StartError> {
-    if !is_initialized(group).await? {
+/// Once members come and go the settings may name others than the group has (MEM 1): then nothing is
+/// checked. `machine`: the version of this node's copy of the catalog, which may be older than the
+/// group's log.
+pub(crate) async fn check_members(
+    settings: &Settings,
+    group: &Group,
+    machine: MachineVersion,
+) -> Result<(), StartError> {
+    if machine >= MachineVersion::MEMBERS || !is_initialized(group).await? {
         return Ok(());
     }
     let membership = group.raft().metrics().borrow_watched().membership_config.clone();
+    let has_changed = membership.log_id().is_some_and(|id| id.index > 0);
     let formed: BTreeSet<u64> = membership.voter_ids().collect();
     let asked = members(settings);
-    if formed.is_empty() || formed == asked {
+    if formed.is_empty() || formed == asked || has_changed {
         return Ok(());
     }
     Err(StartError::Members { formed, asked })

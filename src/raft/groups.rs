@@ -87,9 +87,10 @@ impl Groups {
     async fn run(&self) -> Result<(), StartError> {
         let shared = &self.shared;
         self.inbox.open(shared);
+        let machine = self.catalog().machine();
         for group in shared.all() {
             set_to_work(shared, &group);
-            founding::check_members(&shared.settings, &group).await?;
+            founding::check_members(&shared.settings, &group, machine).await?;
         }
         tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, heartbeats::run(Arc::clone(shared))));

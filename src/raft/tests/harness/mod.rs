@@ -45,6 +45,8 @@ pub enum Notice {
     ProposalLost(GroupId),
     /// Group, term of the entry, and whether the node leads.
     Applied(GroupId, Term, bool),
+    /// The group's membership is what the placement with that number names.
+    Reached(GroupId, u64),
 }
 
 #[derive(Default)]
@@ -91,6 +93,9 @@ impl QueueSink for Recorder {
 impl CatalogSink for Recorder {
     fn applied(&self, id: EntryId, leading: bool, _: &CatalogEntry, _: &CatalogOutput) {
         self.record(Notice::Applied(GroupId::CATALOG, id.term, leading));
+    }
+    fn placement_reached(&self, group: GroupId, number: u64) {
+        self.record(Notice::Reached(group, number));
     }
 }
 
@@ -265,6 +270,12 @@ impl Cluster {
         self.nodes.insert(id, node);
     }
 
+    /// Ends a node's process and starts the next one.
+    pub async fn restart_now(&mut self, id: NodeId) {
+        self.kill(id).await;
+        self.restart(id).await;
+    }
+
     pub async fn stop(mut self) {
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.kill(id).await;
@@ -278,7 +289,8 @@ impl Cluster {
 
     /// The node that leads a group and performs its effects.
     pub fn leader(&self, group: GroupId) -> Option<&Node> {
-        self.nodes.values().find(|node| node.group(group).is_leading())
+        let leads = |node: &Node| node.groups.group(group).is_some_and(|it| it.is_leading());
+        self.nodes.values().find(|node| leads(node))
     }
 
     pub async fn leader_of(&self, group: GroupId) -> &Node {
