@@ -68,7 +68,8 @@ async fn effects_begin_with_the_first_entry_of_the_own_term() {
                 | Notice::Leader(..)
                 | Notice::Installed(_)
                 | Notice::ProposalLost(_)
-                | Notice::Applied(..) => {}
+                | Notice::Applied(..)
+                | Notice::Reached(..) => {}
             }
         }
         assert_eq!(leading.is_some(), node.id == leader.id);
