@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod harness;
+mod placements;
 
 use harness::{Cluster, DEADLINE, Notice, enqueue, session, until, write};
 use quorate_raft::{DrainError, ProposeError, TransferError, WriteError};

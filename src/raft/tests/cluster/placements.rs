@@ -1,9 +1,6 @@
 //! Groups whose replicas come and go, as the catalog places them (MEM 7, 8, 9).
-#![expect(clippy::unwrap_used, reason = "tests")]
 
-mod harness;
-
-use harness::{Cluster, Notice, enqueue, session, until, write};
+use crate::harness::{Cluster, Notice, enqueue, session, until, write};
 use quorate_catalog::{CatalogCommand, CatalogEntry, ClusterShape, MemberCommand};
 use quorate_storage::{CommandEntry, codec::catalog};
 use quorate_types::{
