@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# The chart on a real Kubernetes of three nodes on this machine: install, test, load, rolling upgrade, roll-back, lost
+# pods and Kubernetes nodes, uninstall. `make k8s-e2e` calls it. Every step prints how long
+# it took; the first failure ends the run.
+#   QUORATE_BIN      the binary that the pods run
+#   CHAOS            the binary of `chaos`, which loads the release and checks it
+#   CLUSTER          the script that makes the cluster
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$here/../..
+: "${QUORATE_BIN:?}" "${CHAOS:?}"
+CLUSTER=${CLUSTER:-$top/../shared/kubernetes/cluster.sh}
+[ -x "$CLUSTER" ] || { echo "no script that makes a cluster: $CLUSTER (CLUSTER names it)" >&2; exit 1; }
+export QUORATE_K8S_NAME=${QUORATE_K8S_NAME:-quorate-e2e}
+SEED=${SEED:-$(date +%s)}
+
+work=$(mktemp -d)
+cleanup() {
+  [ -z "${load:-}" ] || kill "$load" 2>/dev/null || true
+  "$CLUSTER" down || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+step=$SECONDS
+ok() { printf '%4d s  ok  %s\n' $((SECONDS - step)) "$*"; step=$SECONDS; }
+fail() {
+  echo "FAILED: $*" >&2
+  kubectl get pods,pvc,events -o wide >&2 || true
+  for pod in 1 2 3; do kubectl logs "q-quorate-$pod" --tail 20 >&2 || true; done
+  exit 1
+}
+within() { local until=$((SECONDS + $1)); shift; until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $until ] || fail "not within the time: $*"; sleep 0.5; done; }
+ctl() { kubectl exec "q-quorate-$1" -- quorate ctl "${@:2}"; }
+rolled() { kubectl rollout status statefulset/q-quorate --timeout 300s >/dev/null || fail "rollout"; }
+running() { ctl "$1" cluster_status --formatter json | python3 -c 'import json,sys; print(len(json.load(sys.stdin)["running_nodes"]))'; }
+running_are() { [ "$(running "$1")" = "$2" ]; }
+node_of() { kubectl get pod "q-quorate-$1" -o jsonpath='{.spec.nodeName}' | tr -dc 0-9; }
+uris() {
+  local password node all=
+  password=$(kubectl get secret q-quorate-definitions -o jsonpath='{.data.password}' | base64 -d)
+  for node in 1 2 3; do all="$all,amqp://admin:$password@q-quorate-$node.q-quorate-nodes.default.svc.cluster.local:5672/%2f"; done
+  echo "${all#,}"
+}
+# Loads the release in the background for so many seconds: load SECONDS [OPTION…].
+load() {
+  "$CLUSTER" exec env CARGO_MANIFEST_DIR="$top/cluster-tests" "$CHAOS" --against "$(uris)" --duration "$1s" --seed "$SEED" \
+    --output "$work/chaos-$SEED" "${@:2}" >"$work/load" 2>&1 &
+  load=$!
+  SEED=$((SEED + 1))
+}
+# Waits for the end of the load, which checks that nothing was lost, doubled or out of order. With an argument, clients may
+# have waited for long: those of a node that is cut off notice that only by their heartbeats.
+loaded() {
+  if ! wait "$load"; then
+    kinds=$(grep -oE '^seed [0-9]+: [0-9]+ times [A-Za-z]+' "$work/load" | awk '{print $NF}' | sort -u | tr '\n' ' ' || true)
+    [ -n "${1:-}" ] && [ "$kinds" = "Stuck " ] || { grep -v ' confirms/s' "$work/load" | tail -40 >&2; fail "the load found violations: $kinds"; }
+  fi
+  load=
+  grep -m1 -o 'seed.* confirmed' "$work/load" || true
+}
+
+"$CLUSTER" build >"$work/build" 2>&1 || { tail "$work/build" >&2; exit 1; }
+"$CLUSTER" up 3 >/dev/null
+eval "$("$CLUSTER" env)"
+strip --strip-debug -o "$work/quorate" "$QUORATE_BIN"
+"$CLUSTER" image quorate:e2e "$work/quorate" >/dev/null
+ok "a cluster of three nodes, with the image ($(du -m "$work/quorate" | cut -f1) MiB)"
+
+install=(--set image.tag=e2e --set resources.requests.cpu=100m --set resources.requests.memory=512Mi --set resources.limits.memory=1Gi --set minReadySeconds=5)
+helm install q "$top/helm/quorate" "${install[@]}" --wait --timeout 180s >/dev/null || fail "helm install"
+ok "helm install: three nodes are ready"
+[ "$(kubectl get pods -l app.kubernetes.io/instance=q -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)" = 3 ] || fail "the pods are not spread over the nodes"
+running_are 1 3 || fail "not three running nodes"
+kubectl exec q-quorate-1 -- quorate ctl ping >/dev/null || fail "ping"
+ok "each Kubernetes node has one of them; the cluster has three running nodes"
+helm test q >/dev/null || fail "helm test"
+ok "helm test"
+
+load 60
+sleep 10
+helm upgrade q "$top/helm/quorate" "${install[@]}" --set config.log_format=json --wait --timeout 300s >/dev/null || fail "helm upgrade"
+rolled
+loaded
+ok "helm upgrade --wait: a rolling restart under load, nothing lost"
+load 60
+sleep 10
+helm rollback q 1 --wait --timeout 300s >/dev/null || fail "helm rollback"
+rolled
+loaded
+ok "helm rollback --wait under load, nothing lost"
+! helm upgrade q "$top/helm/quorate" "${install[@]}" --set replicas=4 >/dev/null 2>&1 || fail "an unknown value was accepted"
+ok "an unknown value is refused"
+
+export RELEASE=q-quorate NAMESPACE=default
+load 90 --breaker "$top/cluster-tests/faults/kubernetes"
+loaded
+ok "pods killed, frozen and deleted under load (chaos --against), nothing lost"
+rolled
+
+load 75
+lost=$(node_of 2)
+"$CLUSTER" node "$lost" cut
+sleep 30
+"$CLUSTER" node "$lost" heal
+within 90 running_are 1 3
+loaded clients-may-wait
+rolled
+ok "a Kubernetes node cut off for 30 s and healed under load, nothing lost"
+load 75
+lost=$(node_of 3)
+"$CLUSTER" node "$lost" stop
+sleep 20
+"$CLUSTER" node "$lost" start
+within 120 running_are 1 3
+loaded clients-may-wait
+rolled
+ok "a Kubernetes node stopped and started under load, nothing lost"
+
+helm uninstall q --wait >/dev/null
+within 60 bash -c '! kubectl get pod q-quorate-1'
+[ "$(kubectl get pvc -o name | wc -l)" = 3 ] || fail "volumes are not kept"
+kubectl get secret q-quorate-cluster >/dev/null || fail "the secret is not kept"
+ok "helm uninstall; volumes and secrets are kept"
+helm install q "$top/helm/quorate" "${install[@]}" --wait --timeout 180s >/dev/null || fail "helm install over kept volumes"
+helm test q >/dev/null || fail "helm test"
+ok "installed again over the kept volumes"
+echo "all in $SECONDS s"
