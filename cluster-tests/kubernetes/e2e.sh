@@ -118,7 +118,7 @@ rolled
 ok "a Kubernetes node stopped and started under load, nothing lost"
 
 helm uninstall q --wait >/dev/null
-within 60 bash -c '! kubectl get pod q-quorate-1'
+within 150 bash -c '! kubectl get pod q-quorate-1'
 [ "$(kubectl get pvc -o name | wc -l)" = 3 ] || fail "volumes are not kept"
 kubectl get secret q-quorate-cluster >/dev/null || fail "the secret is not kept"
 ok "helm uninstall; volumes and secrets are kept"
