@@ -341,6 +341,16 @@ impl Group {
         all.filter(|id| node_of(*id) == node).collect()
     }
 
+    /// Entries that a follower of this leader lacks; `None` if this node does not lead, or the follower
+    /// has acknowledged nothing yet.
+    pub(crate) fn lag(&self, replica: u64) -> Option<u64> {
+        let data = self.raft.data_metrics();
+        let data = data.borrow_watched();
+        let last = data.last_log.map_or(0, |id| id.index);
+        let matching = (*data.replication.as_ref()?.get(&replica)?)?;
+        Some(last.saturating_sub(matching.index))
+    }
+
     /// This node's replica.
     pub(crate) fn name(&self) -> ReplicaId {
         self.me

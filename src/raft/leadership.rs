@@ -4,7 +4,6 @@
 use crate::{codec::decode_transfer_answer, group::Group, service::Service, shared::Shared};
 use bytes::Bytes;
 use futures::future::join_all;
-use openraft::async_runtime::watch::WatchReceiver;
 use quorate_rpc::Lane;
 use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{
@@ -193,11 +192,7 @@ impl Seen {
 /// True if a follower lacks no more entries than those in flight.
 fn has_caught_up(group: &Group, node: NodeId) -> bool {
     let Some(voter) = group.voter_on(node) else { return false };
-    let metrics = group.raft().data_metrics();
-    let metrics = metrics.borrow_watched();
-    let last = metrics.last_log.map_or(0, |id| id.index);
-    let matching = metrics.replication.as_ref().and_then(|all| all.get(&voter));
-    matching.is_some_and(|id| id.is_some_and(|id| id.index + BEHIND_MAX >= last))
+    group.lag(voter).is_some_and(|lag| lag <= BEHIND_MAX)
 }
 
 /// Asks a node whether it would take a leadership.

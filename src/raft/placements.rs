@@ -127,7 +127,7 @@ async fn lead(
         return;
     }
     let (membership, is_committed) = membership(group);
-    match next_step(group.me(), &membership, is_committed, &placed.wanted, |id| behind(group, id)) {
+    match next_step(group.me(), &membership, is_committed, &placed.wanted, |id| group.lag(id)) {
         Step::Wait => {}
         Step::Add(replica) => change(group, ChangeMembers::AddNodes([(replica, ())].into())).await,
         Step::SetVoters(voters) => change(group, ChangeMembers::ReplaceAllVoters(voters)).await,
@@ -149,15 +149,6 @@ fn membership(group: &Group) -> (Membership, bool) {
     let stored = metrics.membership_config.clone();
     let committed = group.raft().data_metrics().borrow_watched().last_applied;
     (stored.membership().clone(), stored.log_id().as_ref() <= committed.as_ref())
-}
-
-/// Entries that a replica lacks.
-fn behind(group: &Group, replica: u64) -> Option<u64> {
-    let data = group.raft().data_metrics();
-    let data = data.borrow_watched();
-    let last = data.last_log.map_or(0, |id| id.index);
-    let matching = data.replication.as_ref()?.get(&replica)?.map_or(0, |id| id.index);
-    Some(last.saturating_sub(matching))
 }
 
 async fn change(group: &Group, change: ChangeMembers<u64, ()>) {

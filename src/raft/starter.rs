@@ -23,7 +23,7 @@ use openraft::Config;
 use parking_lot::Mutex;
 use quorate_queue::Machine;
 use quorate_rpc::Links;
-use quorate_storage::{Database, Done, GroupStore, StorageError};
+use quorate_storage::{Database, Done, GroupStore, ReplicaRecord, StorageError};
 use quorate_types::{GroupId, ReplicaId, ReplicaNumber};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -59,9 +59,7 @@ impl Starter {
     /// The replica of a group that this node has on disk, or that of the founding. `None`: the last
     /// one was removed (MEM 9).
     pub(crate) fn present(&self, id: GroupId) -> Result<Option<ReplicaId>, StartError> {
-        let failed = |source| StartError::Storage { group: id, source };
-        let record = self.database.replica(id).map_err(failed)?;
-        let number = match record {
+        let number = match self.record(id)? {
             Some(record) if !record.is_present => return Ok(None),
             Some(record) => record.number,
             None => ReplicaNumber(0),
@@ -71,9 +69,11 @@ impl Starter {
 
     /// Whether no replica with that number, or a later one, has been here (MEM 9).
     pub(crate) fn may_begin(&self, id: GroupId, number: ReplicaNumber) -> Result<bool, StartError> {
-        let failed = |source| StartError::Storage { group: id, source };
-        let record = self.database.replica(id).map_err(failed)?;
-        Ok(record.is_none_or(|record| record.number < number))
+        Ok(self.record(id)?.is_none_or(|record| record.number < number))
+    }
+
+    fn record(&self, id: GroupId) -> Result<Option<ReplicaRecord>, StartError> {
+        self.database.replica(id).map_err(|source| StartError::Storage { group: id, source })
     }
 
     pub(crate) fn sinks(&self) -> &Sinks {

@@ -67,7 +67,7 @@ impl Database {
     }
 
     /// Removes a replica's log, votes, messages and state durably, in one step, and keeps its name.
-    /// Whoever uses the group's store must have ended.
+    /// The caller must have ended the replica: nothing may use the group's store any more.
     ///
     /// # Errors
     /// Nothing was removed.
