@@ -163,6 +163,8 @@ async fn read(
     };
     tokio::select! {
         () = reading => {}
+        // So that the process learns of it when it opens another stream (MEM 11).
+        () = shared.peers.until_refused(&origin.peer) => {}
         _ = stopping.wait_for(|stop| *stop) => {}
     }
     queue.close();

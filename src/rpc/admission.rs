@@ -9,6 +9,9 @@
 //! - if the nodes that do not reject it, with itself, cannot be a majority; or
 //! - if a member rejects it and no node that knows its cluster admits it: a cluster works there, or
 //!   did, and this process is not part of it.
+//!
+//! One rejection is different: that the directory was forgotten is a committed entry of the catalog
+//! (MEM 11). A single member that says so is enough, also against a process that was admitted.
 
 use crate::rejection::{Reason, Rejected, Rejection};
 use parking_lot::Mutex;
@@ -55,8 +58,17 @@ impl State {
         self.attempts.values().filter(|attempt| which(attempt)).count()
     }
 
+    /// True if a member rejects this process for a reason that needs no other witness.
+    fn is_proven_wrong(&self) -> bool {
+        let proves = |attempt: &Attempt| matches!(attempt, Attempt::Rejected(it) if it.admitted && it.reason.is_proven());
+        self.count(proves) > 0
+    }
+
     /// True if the rejections prove that this process does not belong to the cluster.
     fn is_wrong(&self) -> bool {
+        if self.is_proven_wrong() {
+            return true;
+        }
         let rejecting = self.count(|attempt| matches!(attempt, Attempt::Rejected(_)));
         if rejecting == 0 || self.admitted {
             return false;
@@ -79,7 +91,7 @@ impl State {
                 by.entry(rejection.reason).or_default().push(*node);
             }
         }
-        let most = by.into_iter().max_by_key(|(_, nodes)| nodes.len());
+        let most = by.into_iter().max_by_key(|(reason, by)| (reason.is_proven(), by.len()));
         most.map(|(reason, by)| Rejected { me, by, reason })
     }
 }
@@ -100,8 +112,13 @@ impl Admission {
 
     /// Replaces the other nodes. An admission stays.
     pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
+        self.state.lock().attempts.retain(|node, _| nodes.clone().any(|stays| stays == node));
+        self.add(nodes);
+    }
+
+    /// Further nodes.
+    pub(crate) fn add<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) {
         let attempts = &mut self.state.lock().attempts;
-        attempts.retain(|node, _| nodes.clone().any(|stays| stays == node));
         for node in nodes {
             attempts.entry(*node).or_insert(Attempt::UnderWay);
         }
@@ -179,6 +196,17 @@ mod tests {
             assert_eq!(admission.note(node, rejected(Reason::Cluster, true)), None);
         }
         assert!(Admission::new(NodeId(1), []).is_admitted(), "one node alone");
+    }
+
+    #[test]
+    fn mem_11_a_forgotten_directory_ends_though_it_was_admitted() {
+        let admission = of_three();
+        admission.note(TWO, FORMED);
+        assert!(admission.is_admitted());
+        let unproven = rejected(Reason::Forgotten, false);
+        assert_eq!(admission.note(THREE, unproven), None, "it may be lost itself");
+        let against = admission.note(THREE, rejected(Reason::Forgotten, true));
+        assert_eq!(against, verdict(&[THREE], Reason::Forgotten));
     }
 
     /// Nodes 1 and 2 of three have lost their data; node 3 has not.

@@ -293,6 +293,7 @@ async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     tokio::select! {
         () = read_answers(&mut control.answers, &connection) => {}
         () = read_answers(&mut bulk.answers, &connection) => {}
+        () = shared.peers.until_refused(&peer) => {}
     }
     shared.linked.write().remove(&peer.node);
     connection.close();

@@ -93,6 +93,9 @@ pub enum Refusal {
     /// The node has had a process that its data directory does not know.
     #[error("the peer is a former process of node {0}, or its data directory is an older copy")]
     FormerProcess(NodeId),
+    /// The cluster has forgotten the node's data directory (MEM 11).
+    #[error("the data directory of node {0} was forgotten by the cluster")]
+    Forgotten(NodeId),
     /// The certificate of the peer does not name the host of the node that it claims to be.
     #[error(
         "the certificate of the peer does not name the host of node {0} in setting cluster \

@@ -13,8 +13,8 @@ use crate::{
     machine::MachineCell,
     payload::Payload,
     peers::{Cause, Lost, Peers},
-    rejection::Rejected,
-    roster::Roster,
+    rejection::{Reason, Rejected},
+    roster::{Address, Roster},
     secret::ClusterSecret,
     sockets::{Network, SimulatedConnect},
     wire,
@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use quorate_tls::Mutual;
 use quorate_types::{BootNumber, GroupId, Incarnation, NodeId};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -260,17 +260,33 @@ impl Links {
         }
     }
 
-    /// Replaces the nodes to link, by `host:port`. New ones are dialed and let in from now on; the
-    /// others are no longer, and their links end. A node that has moved is dialed at its new address
-    /// when its present link ends. Must be called within a tokio runtime, by one task.
-    pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>) {
+    /// Replaces the nodes to link, by `host:port`, and the directories that are refused for ever (MEM
+    /// 11). New nodes are dialed and let in from now on; the others are no longer, and their links end,
+    /// as do those with forgotten directories. A node that has moved is dialed at its new address when
+    /// its present link ends. Must be called within a tokio runtime, by one task.
+    pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>, forgotten: BTreeSet<Incarnation>) {
         let shared = &self.0;
         let new = shared.roster.set(peers);
         shared.peers.set(peers.keys());
         shared.admission.set(peers.keys());
-        if shared.is_open() {
+        shared.peers.forget(forgotten);
+        self.dial_if_open(new);
+    }
+
+    /// Adds nodes to link, by `host:port`: those that a process which joins has been told of, until it
+    /// has the catalog (MEM 3). Must be called within a tokio runtime.
+    pub fn add_peers(&self, peers: &BTreeMap<NodeId, String>) {
+        let shared = &self.0;
+        let new = shared.roster.add(peers);
+        shared.peers.add(peers.keys());
+        shared.admission.add(peers.keys());
+        self.dial_if_open(new);
+    }
+
+    fn dial_if_open(&self, new: Vec<(NodeId, Address)>) {
+        if self.0.is_open() {
             for (node, address) in new {
-                tokio::spawn(keep_linked(Arc::clone(shared), node, address));
+                tokio::spawn(keep_linked(Arc::clone(&self.0), node, address));
             }
         }
     }
@@ -359,19 +375,24 @@ impl Links {
         }
     }
 
-    /// Sets the only data directory that is accepted from a node, and a process that the node has
-    /// had: with another directory, or one that does not know that process, the node is refused
-    /// (DESIGN §8). Without this, the directory of its first process since this one started is
-    /// accepted. `None` forgets both, for a node that an operator has readmitted without its data.
-    /// A process that is linked with another directory is disconnected.
-    pub fn expect(&self, node: NodeId, known: Option<(Incarnation, BootNumber)>) {
-        self.0.peers.expect(node, known);
-        let incarnation = known.map(|(incarnation, _)| incarnation);
+    /// Sets the only data directory that is accepted from a node, and a process that it has had, if it
+    /// is known to have had one: with another directory, or one that does not know that process, the
+    /// node is refused (DESIGN §8, MEM 1). Without this, the directory of its first process since this
+    /// one started is accepted. A process that is linked with another directory is disconnected.
+    pub fn expect(&self, node: NodeId, directory: Incarnation, boot: Option<BootNumber>) {
+        self.0.peers.expect(node, directory, boot);
         if let Some(connection) = self.connection(node)
-            && incarnation.is_some_and(|expected| expected != connection.peer.incarnation)
+            && directory != connection.peer.incarnation
         {
             connection.close();
         }
+    }
+
+    /// This node's own copy of the catalog says that its directory was forgotten (MEM 11): it does not
+    /// belong to the cluster any more.
+    pub fn forgotten(&self) {
+        let rejected = Rejected { me: self.me(), by: Vec::new(), reason: Reason::Forgotten };
+        self.0.rejected.send_replace(Some(rejected));
     }
 
     /// Resolves when it is certain that this process does not belong to the cluster: the others

@@ -11,7 +11,8 @@
 use crate::hello::{PeerHello, Refusal};
 use parking_lot::Mutex;
 use quorate_types::{BootNumber, Incarnation, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::watch;
 
 /// Why a process is no longer linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,11 @@ pub(crate) struct Lost {
 /// Facts about the other nodes' processes, from the hellos of both directions and from the
 /// connections that this node dials.
 #[derive(Debug)]
-pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
+pub(crate) struct Peers {
+    nodes: Mutex<BTreeMap<NodeId, Known>>,
+    /// Directories that the cluster has forgotten (MEM 11).
+    forgotten: watch::Sender<BTreeSet<Incarnation>>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -105,27 +110,48 @@ impl Known {
 
 impl Peers {
     pub(crate) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
-        Self(Mutex::new(nodes.into_iter().map(|node| (node, Known::default())).collect()))
+        let nodes = nodes.into_iter().map(|node| (node, Known::default())).collect();
+        Self { nodes: Mutex::new(nodes), forgotten: watch::Sender::default() }
     }
 
     /// Replaces the nodes that may be met. What is known of those that stay is kept.
     pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
-        let mut known = self.0.lock();
-        known.retain(|node, _| nodes.clone().any(|stays| stays == node));
+        self.nodes.lock().retain(|node, _| nodes.clone().any(|stays| stays == node));
+        self.add(nodes);
+    }
+
+    /// Further nodes that may be met.
+    pub(crate) fn add<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) {
+        let mut known = self.nodes.lock();
         for node in nodes {
             known.entry(*node).or_default();
         }
     }
 
+    /// Sets the directories that are refused for ever (MEM 11).
+    pub(crate) fn forget(&self, directories: BTreeSet<Incarnation>) {
+        self.forgotten.send_if_modified(|known| {
+            let news = *known != directories;
+            *known = directories;
+            news
+        });
+    }
+
+    /// Resolves when the directory of a process that has been met was forgotten (MEM 11).
+    pub(crate) async fn until_refused(&self, peer: &PeerHello) {
+        let mut forgotten = self.forgotten.subscribe();
+        // The sender lives as long as `self`.
+        drop(forgotten.wait_for(|forgotten| forgotten.contains(&peer.incarnation)).await);
+    }
+
     /// Sets the only data directory that is accepted from the node from now on, and a process that
-    /// it has had.
-    pub(crate) fn expect(&self, node: NodeId, expected: Option<(Incarnation, BootNumber)>) {
-        if let Some(known) = self.0.lock().get_mut(&node) {
-            let (incarnation, boot) = expected.unzip();
-            if known.incarnation != incarnation {
+    /// it has had, if it is known to have had one.
+    pub(crate) fn expect(&self, node: NodeId, directory: Incarnation, boot: Option<BootNumber>) {
+        if let Some(known) = self.nodes.lock().get_mut(&node) {
+            if known.incarnation != Some(directory) {
                 known.latest = None;
             }
-            known.incarnation = incarnation;
+            known.incarnation = Some(directory);
             known.latest = known.latest.max(boot);
         }
     }
@@ -137,8 +163,11 @@ impl Peers {
         hello: &PeerHello,
         former_boots: &[u64],
     ) -> Result<Option<Lost>, Refusal> {
-        let mut nodes = self.0.lock();
         let node = hello.node;
+        if self.forgotten.borrow().contains(&hello.incarnation) {
+            return Err(Refusal::Forgotten(node));
+        }
+        let mut nodes = self.nodes.lock();
         let Some(known) = nodes.get_mut(&node) else { return Err(Refusal::Unknown(node)) };
         let incarnation = *known.incarnation.get_or_insert(hello.incarnation);
         if incarnation != hello.incarnation {
@@ -159,7 +188,7 @@ impl Peers {
 
     /// Both lanes to the process are linked. `false` if it has been replaced meanwhile.
     pub(crate) fn linked(&self, node: NodeId, boot: BootNumber) -> bool {
-        let mut nodes = self.0.lock();
+        let mut nodes = self.nodes.lock();
         let present = nodes.get_mut(&node).and_then(|known| known.present.as_mut());
         match present {
             Some(process) if process.boot == boot => {
@@ -172,7 +201,7 @@ impl Peers {
 
     /// A lane to the process has ended.
     pub(crate) fn closed(&self, node: NodeId, boot: BootNumber) -> Option<Lost> {
-        let mut nodes = self.0.lock();
+        let mut nodes = self.nodes.lock();
         let process = nodes.get_mut(&node)?.present.as_mut()?;
         if process.boot != boot || process.link != Link::Open {
             return None;
@@ -183,7 +212,7 @@ impl Peers {
 
     /// The process has opened a stream to this node.
     pub(crate) fn stream_opened(&self, node: NodeId, boot: BootNumber) {
-        let mut nodes = self.0.lock();
+        let mut nodes = self.nodes.lock();
         let present = nodes.get_mut(&node).and_then(|known| known.present.as_mut());
         if let Some(process) = present.filter(|process| process.boot == boot) {
             process.streams += 1;
@@ -192,7 +221,7 @@ impl Peers {
 
     /// A stream that the process has opened has ended.
     pub(crate) fn stream_ended(&self, node: NodeId, boot: BootNumber) -> Option<Lost> {
-        let mut nodes = self.0.lock();
+        let mut nodes = self.nodes.lock();
         let known = nodes.get_mut(&node)?;
         let process = known.present.as_mut().filter(|process| process.boot == boot)?;
         process.streams = process.streams.saturating_sub(1);
@@ -203,7 +232,7 @@ impl Peers {
     /// closed is dead (DESIGN §8). If it is met again nevertheless, something else has refused, and
     /// it is linked as if it were new.
     pub(crate) fn refused(&self, node: NodeId) -> Option<Lost> {
-        let mut nodes = self.0.lock();
+        let mut nodes = self.nodes.lock();
         let known = nodes.get_mut(&node)?;
         known.present.as_mut()?.refused = true;
         known.take_dead(node)
@@ -211,7 +240,7 @@ impl Peers {
 
     /// The node's present process, unless it is dead.
     pub(crate) fn present(&self, node: NodeId) -> Option<BootNumber> {
-        self.0.lock().get(&node)?.present.as_ref().map(|process| process.boot)
+        self.nodes.lock().get(&node)?.present.as_ref().map(|process| process.boot)
     }
 }
 
@@ -310,7 +339,7 @@ mod tests {
     #[test]
     fn a_directory_that_knows_nothing_of_a_later_start_is_refused() {
         let peers = Peers::new([NodeId(2)]);
-        peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
+        peers.expect(NodeId(2), Incarnation(9), Some(BootNumber(30)));
         let set_back = Err(Refusal::FormerProcess(NodeId(2)));
         // It is refused however often its directory was opened since.
         for boot in [20, 31, 40] {
@@ -319,10 +348,25 @@ mod tests {
         assert_eq!(peers.meet(&hello(50, 9), &[]), set_back);
         assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
         // The catalog's facts arrive later than the known ones.
-        peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
+        peers.expect(NodeId(2), Incarnation(9), Some(BootNumber(30)));
         assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
         // So many starts ago that the directory has forgotten it.
         assert_eq!(peers.meet(&hello(90, 9), &[60, 61]), Ok(lost(40, Cause::Replaced)));
+    }
+
+    #[tokio::test]
+    async fn mem_11_a_forgotten_directory_is_refused_for_ever() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        peers.forget([Incarnation(9)].into());
+        peers.until_refused(&hello(1, 9)).await;
+        let forgotten = Err(Refusal::Forgotten(NodeId(2)));
+        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten);
+        peers.set([NodeId(3)].iter());
+        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten, "though the node is no member");
+        assert_eq!(peers.meet(&hello(1, 8), &[]), Err(Refusal::Unknown(NodeId(2))));
+        peers.add([NodeId(2)].iter());
+        assert_eq!(peers.meet(&hello(1, 8), &[]), Ok(None), "another directory may come");
     }
 
     #[test]
@@ -331,10 +375,10 @@ mod tests {
         assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         let refused = peers.meet(&hello(2, 10), &[1]);
         assert!(matches!(refused, Err(Refusal::Incarnation { .. })));
-        peers.expect(NodeId(2), Some((Incarnation(10), BootNumber(2))));
+        peers.expect(NodeId(2), Incarnation(10), Some(BootNumber(2)));
         assert_eq!(peers.meet(&hello(2, 10), &[1]), Ok(lost(1, Cause::Replaced)));
         // Another directory counts from its own beginning.
-        peers.expect(NodeId(2), Some((Incarnation(11), BootNumber(1))));
+        peers.expect(NodeId(2), Incarnation(11), Some(BootNumber(1)));
         assert_eq!(peers.meet(&hello(1, 11), &[]), Ok(lost(2, Cause::Replaced)));
         let stranger = PeerHello { node: NodeId(5), ..hello(1, 1) };
         assert_eq!(peers.meet(&stranger, &[]), Err(Refusal::Unknown(NodeId(5))));

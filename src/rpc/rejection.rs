@@ -31,15 +31,30 @@ pub enum Reason {
          copy of it is in use elsewhere (setting data_dir)"
     )]
     FormerProcess,
+    /// The cluster has forgotten its data directory (MEM 11).
+    #[error(
+        "its data directory was forgotten by the cluster: set the directory aside (setting \
+         data_dir), and the node can join anew with an empty one"
+    )]
+    Forgotten,
 }
 
 impl Reason {
+    /// True if one member that says so is enough: the reason is a committed fact (MEM 11).
+    pub(crate) fn is_proven(self) -> bool {
+        match self {
+            Self::Forgotten => true,
+            Self::Secret | Self::Cluster | Self::Incarnation | Self::FormerProcess => false,
+        }
+    }
+
     /// The permanent reason of a refusal; `None` for a refusal that may pass.
     fn of(refusal: &Refusal) -> Option<Self> {
         match refusal {
             Refusal::Cluster { .. } => Some(Self::Cluster),
             Refusal::Incarnation { .. } => Some(Self::Incarnation),
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
+            Refusal::Forgotten(_) => Some(Self::Forgotten),
             // Settings and versions differ while a cluster is being changed node by node.
             Refusal::Protocol { .. }
             | Refusal::Machine { .. }
@@ -58,6 +73,7 @@ impl Reason {
             Self::Cluster => wire::rejection::Reason::Cluster,
             Self::Incarnation => wire::rejection::Reason::Incarnation,
             Self::FormerProcess => wire::rejection::Reason::FormerProcess,
+            Self::Forgotten => wire::rejection::Reason::Forgotten,
         }
     }
 
@@ -68,6 +84,7 @@ impl Reason {
             wire::rejection::Reason::Cluster => Some(Self::Cluster),
             wire::rejection::Reason::Incarnation => Some(Self::Incarnation),
             wire::rejection::Reason::FormerProcess => Some(Self::FormerProcess),
+            wire::rejection::Reason::Forgotten => Some(Self::Forgotten),
         }
     }
 }
@@ -91,6 +108,7 @@ pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
         | Refusal::OtherNode { .. }
         | Refusal::Incarnation { .. }
         | Refusal::FormerProcess(_)
+        | Refusal::Forgotten(_)
         | Refusal::Members
         | Refusal::OtherHost(_)
         | Refusal::NoHello => Code::FailedPrecondition,
@@ -113,7 +131,7 @@ pub(crate) fn rejection(status: &Status) -> Option<Rejection> {
 pub struct Rejected {
     /// Id of this node.
     pub me: NodeId,
-    /// The nodes that reject it.
+    /// The nodes that reject it; none if its own data say so.
     pub by: Vec<NodeId>,
     /// Why the node was rejected.
     pub reason: Reason,
@@ -122,8 +140,12 @@ pub struct Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by: Vec<String> = self.by.iter().map(ToString::to_string).collect();
-        let nodes = if by.len() == 1 { "node" } else { "nodes" };
-        write!(f, "node {} is rejected by {nodes} {}: {}", self.me, by.join(", "), self.reason)
+        let by = match by.as_slice() {
+            [] => "its cluster".to_owned(),
+            [one] => format!("node {one}"),
+            several => format!("nodes {}", several.join(", ")),
+        };
+        write!(f, "node {} is rejected by {by}: {}", self.me, self.reason)
     }
 }
 
@@ -135,9 +157,11 @@ mod tests {
     #[test]
     fn a_refusal_for_good_travels_typed() {
         let cluster = Refusal::Cluster { theirs: ClusterId(1), ours: ClusterId(2) };
-        for (refusal, reason) in
-            [(cluster, Reason::Cluster), (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess)]
-        {
+        for (refusal, reason) in [
+            (cluster, Reason::Cluster),
+            (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess),
+            (Refusal::Forgotten(NodeId(2)), Reason::Forgotten),
+        ] {
             for admitted in [false, true] {
                 let said = rejection(&status(&refusal, admitted));
                 assert_eq!(said, Some(Rejection { reason, admitted }));

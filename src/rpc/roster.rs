@@ -22,14 +22,19 @@ impl Roster {
 
     /// Replaces the nodes; returns those that are new. The others' dialing learns of its changes.
     pub(crate) fn set(&self, peers: &BTreeMap<NodeId, String>) -> Vec<(NodeId, Address)> {
-        let mut roster = self.0.write();
-        roster.retain(|node, address| {
+        self.0.write().retain(|node, address| {
             let stays = peers.contains_key(node);
             if !stays {
                 address.send_replace(None);
             }
             stays
         });
+        self.add(peers)
+    }
+
+    /// Adds nodes, or moves those that are known; returns those that are new.
+    pub(crate) fn add(&self, peers: &BTreeMap<NodeId, String>) -> Vec<(NodeId, Address)> {
+        let mut roster = self.0.write();
         let mut new = Vec::new();
         for (node, address) in peers {
             match roster.get(node) {

@@ -319,7 +319,7 @@ async fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
     let b = Node::start(&wiped, again(at_two), &[(1, at_one)]);
     let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
     assert!(waited.is_err(), "it was let in: {waited:?}");
-    a.links.expect(NodeId(2), Some((Incarnation(8), BootNumber(0))));
+    a.links.expect(NodeId(2), Incarnation(8), Some(BootNumber(0)));
     assert_eq!(a.connected().await.incarnation, Incarnation(8));
     a.die().await;
     b.die().await;
