@@ -43,12 +43,14 @@ impl Broker {
             return;
         }
         node.cluster.expect_incarnations();
+        node.cluster.members_changed();
         node.base.catalog.note_formed();
         node.start_early_leaderships();
         let (context, cluster) = (&node.base.context, Arc::clone(&node.cluster));
         context.spawn(async move { cluster.announce_start().await });
         context.spawn(Arc::clone(node).receive_own());
         context.spawn(Arc::clone(node).check_nodes());
+        context.spawn(Arc::clone(&node.cluster).keep_members());
         context.spawn(Arc::clone(&node.base.lease).keep());
         context.spawn(Arc::clone(&node.base.led).pace());
         context.spawn(Arc::clone(&node.base.proposers).send_overdue());

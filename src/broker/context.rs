@@ -2,7 +2,10 @@
 //! counters, memory, links and groups.
 
 use crate::{
-    memory::MemoryBudget, peers::Peers, settings::BrokerSettings, views::counters::Counters,
+    memory::MemoryBudget,
+    peers::{Peers, Process},
+    settings::BrokerSettings,
+    views::counters::Counters,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +44,8 @@ pub(crate) struct Context {
     session: RwLock<Option<SessionId>>,
     /// Why the definitions of the start are not imported yet.
     definitions: Mutex<Option<String>>,
+    /// The members that do not leave, this node among them (MEM 1).
+    members: RwLock<Vec<NodeId>>,
     /// The budget for bodies that are held for clients.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) counters: Arc<Counters>,
@@ -59,6 +64,7 @@ impl Context {
             database: OnceLock::new(),
             session: RwLock::default(),
             definitions: Mutex::default(),
+            members: RwLock::new(settings.members.clone()),
             memory: MemoryBudget::new(settings.client_memory),
             counters: Arc::default(),
             settings,
@@ -68,6 +74,12 @@ impl Context {
     /// Stores the running groups; false if they were stored before.
     pub(crate) fn run(&self, groups: Arc<Groups>) -> bool {
         self.groups.set(groups).is_ok()
+    }
+
+    /// This process.
+    pub(crate) fn process(&self) -> Process {
+        let incarnation = self.settings.incarnation;
+        Process { node: self.me, boot: self.boot, incarnation }
     }
 
     /// The groups; set once when the node starts, before anything is served.
@@ -155,9 +167,15 @@ impl Context {
         self.runtime.spawn(task)
     }
 
-    /// Members of the cluster.
+    /// Members of the cluster that do not leave: those of the catalog, or before it has any (MEM 15)
+    /// those of the settings.
     pub(crate) fn members(&self) -> Vec<NodeId> {
-        self.settings.members.clone()
+        self.members.read().clone()
+    }
+
+    /// The catalog has other members now (MEM 1).
+    pub(crate) fn set_members(&self, members: Vec<NodeId>) {
+        *self.members.write() = members;
     }
 
     /// How long an operation of a client may take.

@@ -44,8 +44,12 @@ pub struct BrokerSettings {
     pub boot: BootNumber,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
-    /// All nodes of the cluster, this one included.
+    /// The nodes with which a new cluster is founded, this one included. Once the catalog has members,
+    /// it says who they are (MEM 1).
     pub members: Vec<NodeId>,
+    /// Replicas of each queue group, as far as there are nodes for them; `None`: as many as it has, at
+    /// least three (MEM 6).
+    pub queue_replicas: Option<u16>,
     /// Where this node's rpc port is reached, for lists.
     pub rpc_address: String,
     /// Where its AMQP port is reached, for lists.

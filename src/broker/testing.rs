@@ -35,6 +35,7 @@ pub(crate) fn node() -> Arc<Node> {
         boot: BootNumber(1),
         incarnation: Incarnation(1),
         members: vec![SESSION.node],
+        queue_replicas: None,
         rpc_address: String::new(),
         amqp_address: String::new(),
         shape: ClusterShape { cluster: ClusterId(1), queue_groups: 2 },

@@ -6,7 +6,7 @@ use crate::{
     record::{CatalogKey, CatalogRecord, CatalogRecordError, broken},
     replica_placement::PlacementRecord,
 };
-use quorate_types::{GroupId, Incarnation, NodeId, ReplicaNumber, StartNumber};
+use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber, StartNumber};
 use std::{collections::BTreeMap, fmt};
 
 /// What a node is to the cluster (MEM 1).
@@ -122,6 +122,22 @@ impl Catalog {
     #[must_use]
     pub fn forgotten(&self, incarnation: Incarnation) -> Option<&ForgottenRecord> {
         self.membership.forgotten.get(&incarnation)
+    }
+
+    /// All forgotten directories (MEM 11).
+    pub fn all_forgotten(&self) -> impl Iterator<Item = (Incarnation, ForgottenRecord)> {
+        self.membership.forgotten.iter().map(|(directory, record)| (*directory, *record))
+    }
+
+    /// Whether the directory serves a member that does not leave, so that its process may route and
+    /// lead (MEM 3, MEM 4). Before machine version 2 the catalog does not say, and every process may.
+    #[must_use]
+    pub fn is_working(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.machine() < MachineVersion::MEMBERS
+            || self.member(node).is_some_and(|member| {
+                member.incarnation == incarnation
+                    && matches!(member.state, MemberState::Member | MemberState::Draining)
+            })
     }
 
     /// The latest start of the node that was fenced because its directory was forgotten, which

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Catalog {
     /// The next change of a placement, or else the removal of a node that leaves and has no replica
     /// left. `voters`: replicas that each queue group shall have. `None`: nothing is to be done, or
-    /// groups must first reach their placements.
+    /// groups must first reach their placements. `ready`: whether a node runs, so that it can take a
+    /// replica; one that is away keeps those that it has.
     ///
     /// First come groups with replicas that are lost or on nodes that leave, and of these the ones
     /// that move already: they cannot reach what they were given. A group with a lost replica waits
@@ -22,8 +23,13 @@ impl Catalog {
     ///
     /// The leader proposes `Remove` only when the node's last lease must have ended (MEM 4).
     #[must_use]
-    pub fn next_step(&self, voters: usize) -> Option<MemberCommand> {
-        let hosts = self.hosts();
+    pub fn next_step(
+        &self,
+        voters: usize,
+        ready: &dyn Fn(NodeId) -> bool,
+    ) -> Option<MemberCommand> {
+        let mut hosts = self.hosts();
+        hosts.iter_mut().for_each(|(node, host)| host.takes &= ready(*node));
         let plan = Plan { catalog: self, hosts: &hosts, voters };
         plan.repair().or_else(|| plan.spread()).or_else(|| self.removal())
     }

@@ -41,7 +41,7 @@ pub enum DrainError {
 
 /// Drains this node.
 pub(crate) async fn drain(shared: &Shared) -> Result<(), DrainError> {
-    if shared.settings.members.len() == 1 {
+    if shared.links.peers().next().is_none() {
         return Err(DrainError::Alone);
     }
     shared.gate().set_drained(true);

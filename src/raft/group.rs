@@ -328,6 +328,11 @@ impl Group {
         metrics.membership_config.membership().get_joint_config().clone()
     }
 
+    /// Whether this node's replica votes, by its own log.
+    pub(crate) fn is_voter(&self) -> bool {
+        self.raft.voter_ids().any(|id| id == self.me())
+    }
+
     /// The newest voter on a node, as openraft names it: an earlier one may be on its way out.
     pub(crate) fn voter_on(&self, node: NodeId) -> Option<u64> {
         self.raft.voter_ids().filter(|id| node_of(*id) == node).max()
@@ -349,6 +354,13 @@ impl Group {
         let last = data.last_log.map_or(0, |id| id.index);
         let matching = (*data.replication.as_ref()?.get(&replica)?)?;
         Some(last.saturating_sub(matching.index))
+    }
+
+    /// Entries that a replica lacks of what this leader has; `None` if this node does not lead, or the
+    /// replica has acknowledged nothing yet (MEM 3).
+    #[must_use]
+    pub fn replica_lag(&self, replica: ReplicaId) -> Option<u64> {
+        self.lag(raft_id(replica))
     }
 
     /// This node's replica.
@@ -392,6 +404,7 @@ impl Group {
     /// The position of this node's log, for an election.
     pub(crate) fn position(&self, may_lead: bool) -> Option<Position> {
         let vote = self.standing.vote()?;
+        let may_lead = may_lead && self.is_voter();
         let last = self.raft.data_metrics().borrow_watched().last_log;
         Some(Position { group: self.id, vote, last, may_lead })
     }

@@ -226,8 +226,9 @@ impl Groups {
         let name = ReplicaId { node: self.shared.settings.me, number };
         let group = self.starter.begin(id, name).await?;
         tracing::info!(group = %id, replica = %name, "a replica of the group begins here");
+        self.shared.add(Arc::clone(&group));
         set_to_work(&self.shared, &group);
-        self.shared.add(group);
+        self.shared.follow_gate();
         Ok(())
     }
 
@@ -239,6 +240,7 @@ impl Groups {
         let Some(group) = self.shared.remove(id) else { return Ok(()) };
         let name = group.name();
         end(&group).await;
+        group.standing().end();
         group.replica().end();
         drop(group);
         self.starter.remove(id, name.number).await?;

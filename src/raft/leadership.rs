@@ -243,9 +243,7 @@ pub(crate) async fn transfer(
 /// Hands over all groups that this node leads; returns those that it still leads at the deadline,
 /// or when no node is left that could take them.
 pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
-    let me = shared.settings.me;
-    let others: Vec<NodeId> =
-        shared.settings.members.iter().copied().filter(|node| *node != me).collect();
+    let others: Vec<NodeId> = shared.links.peers().collect();
     let led = groups_led(shared);
     if led.is_empty() || others.is_empty() {
         return led.into_iter().collect();

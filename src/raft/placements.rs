@@ -22,7 +22,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How often the placements are looked at.
 const EVERY: Duration = Duration::from_millis(100);
@@ -127,7 +127,9 @@ async fn lead(
         return;
     }
     let (membership, is_committed) = membership(group);
-    match next_step(group.me(), &membership, is_committed, &placed.wanted, |id| group.lag(id)) {
+    let reached = groups.shared().reach().reached(Instant::now());
+    let lag = |id| group.lag(id).filter(|_| reached.contains_key(&replica_of(id).node));
+    match next_step(group.me(), &membership, is_committed, &placed.wanted, lag) {
         Step::Wait => {}
         Step::Add(replica) => change(group, ChangeMembers::AddNodes([(replica, ())].into())).await,
         Step::SetVoters(voters) => change(group, ChangeMembers::ReplaceAllVoters(voters)).await,

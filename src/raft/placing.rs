@@ -36,8 +36,8 @@ pub(crate) enum Step {
     Reached,
 }
 
-/// The next step of the leader `me` from a membership, which is committed or not. `behind` gives the number of entries
-/// that a replica lacks; `None` if that is not known.
+/// The next step of the leader `me` from a membership, which is committed or not. `behind` gives the
+/// number of entries that a replica lacks; `None` if that is not known, or its node is not reached.
 pub(crate) fn next_step(
     me: u64,
     membership: &Membership,
@@ -57,9 +57,13 @@ pub(crate) fn next_step(
     // A leader that goes brings the others in first, and hands over to one of them.
     let with_me: BTreeSet<u64> = wanted.voters.iter().copied().chain([me]).collect();
     if membership.get_joint_config() != std::slice::from_ref(&with_me) {
-        let may_vote = |id: &u64| is_voter(id) || behind(*id).is_some_and(|it| it <= BEHIND_MAX);
-        let ready = wanted.voters.iter().all(may_vote);
-        return if ready { Step::SetVoters(with_me) } else { Step::Wait };
+        let follows = |id: &u64| *id == me || behind(*id).is_some_and(|it| it <= BEHIND_MAX);
+        let ready = wanted.voters.iter().all(|id| is_voter(id) || follows(id));
+        // Otherwise the new voters could commit nothing. What was begun must be ended.
+        let is_joint = membership.get_joint_config().len() > 1;
+        let can_commit = with_me.iter().filter(|id| follows(id)).count() * 2 > with_me.len();
+        let may_change = ready && (is_joint || can_commit);
+        return if may_change { Step::SetVoters(with_me) } else { Step::Wait };
     }
     if !wanted.voters.contains(&me) {
         return Step::HandOver;
@@ -105,6 +109,16 @@ mod tests {
         let reached = membership(&[&[1, 2, 4]], &[1, 2, 4]);
         assert_eq!(next_step(1, &reached, true, &wanted, unknown), Step::Reached);
         assert_eq!(next_step(1, &reached, false, &wanted, unknown), Step::Wait, "not committed");
+    }
+
+    /// Replica 3 is away. Two voters that are 2 and 3 could commit nothing.
+    #[test]
+    fn mem_07_no_voters_are_set_that_could_commit_nothing() {
+        let here = membership(&[&[1, 2, 3, 4]], &[1, 2, 3, 4]);
+        let known = |id: u64| [1, 2, 4].contains(&id).then_some(0);
+        assert_eq!(next_step(2, &here, true, &voters(&[2, 3]), known), Step::Wait);
+        let changed = Step::SetVoters(ids(&[1, 2, 3]));
+        assert_eq!(next_step(2, &here, true, &voters(&[1, 2, 3]), known), changed);
     }
 
     #[test]

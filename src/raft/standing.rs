@@ -137,6 +137,13 @@ impl Standing {
         self.report_leader(&mut present, term, Some(node));
     }
 
+    /// The replica was removed from this node: it leads nothing any more (MEM 9).
+    pub(crate) fn end(&self) {
+        let _present = self.present.lock();
+        self.own_term.store(0, Ordering::Release);
+        self.stop_leading();
+    }
+
     /// Reports that a proposal was lost.
     pub(crate) fn proposal_lost(&self) {
         self.sink.proposal_lost(self.group);

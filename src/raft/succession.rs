@@ -48,6 +48,8 @@ pub(crate) async fn succeed(shared: Arc<Shared>, absent: NodeId, absence: Absenc
     if absence == Absence::Dead {
         headless.iter().for_each(|group| group.standing().leader_died(absent));
     }
+    // A learner would be granted no vote, and those that have one would wait for it.
+    let headless: Vec<_> = headless.into_iter().filter(|group| group.is_voter()).collect();
     if headless.is_empty() || !shared.gate().may_lead() {
         return;
     }

@@ -112,6 +112,9 @@ impl Acceptor {
         {
             return Err(Refusal::OtherHost(peer.node));
         }
+        if peer.cluster.is_some() && peer.cluster == self.shared.config.cluster.get() {
+            self.shared.peers.admit(peer.node);
+        }
         let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
         self.shared.report_lost(replaced);
         Ok(peer)

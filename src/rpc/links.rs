@@ -267,7 +267,7 @@ impl Links {
     pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>, forgotten: BTreeSet<Incarnation>) {
         let shared = &self.0;
         let new = shared.roster.set(peers);
-        shared.peers.set(peers.keys());
+        shared.peers.add(peers.keys());
         shared.admission.set(peers.keys());
         shared.peers.forget(forgotten);
         self.dial_if_open(new);

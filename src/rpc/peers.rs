@@ -114,13 +114,8 @@ impl Peers {
         Self { nodes: Mutex::new(nodes), forgotten: watch::Sender::default() }
     }
 
-    /// Replaces the nodes that may be met. What is known of those that stay is kept.
-    pub(crate) fn set<'a>(&self, nodes: impl Iterator<Item = &'a NodeId> + Clone) {
-        self.nodes.lock().retain(|node, _| nodes.clone().any(|stays| stays == node));
-        self.add(nodes);
-    }
-
-    /// Further nodes that may be met.
+    /// Further nodes that may be met. What is known of a node is kept when it leaves: its directory is
+    /// forgotten then.
     pub(crate) fn add<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) {
         let mut known = self.nodes.lock();
         for node in nodes {
@@ -154,6 +149,12 @@ impl Peers {
             known.incarnation = Some(directory);
             known.latest = known.latest.max(boot);
         }
+    }
+
+    /// The node dials this one and knows their cluster: it may be a member that this node's copy of the
+    /// catalog does not have yet, and the only one from which that copy can be brought up to date.
+    pub(crate) fn admit(&self, node: NodeId) {
+        self.nodes.lock().entry(node).or_default();
     }
 
     /// Records a hello, from either direction, with the earlier boots of its directory. Returns the
@@ -362,11 +363,18 @@ mod tests {
         peers.until_refused(&hello(1, 9)).await;
         let forgotten = Err(Refusal::Forgotten(NodeId(2)));
         assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten);
-        peers.set([NodeId(3)].iter());
-        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten, "though the node is no member");
-        assert_eq!(peers.meet(&hello(1, 8), &[]), Err(Refusal::Unknown(NodeId(2))));
-        peers.add([NodeId(2)].iter());
-        assert_eq!(peers.meet(&hello(1, 8), &[]), Ok(None), "another directory may come");
+        peers.expect(NodeId(2), Incarnation(8), None);
+        let replaced = lost(1, Cause::Replaced);
+        assert_eq!(peers.meet(&hello(1, 8), &[]), Ok(replaced), "another directory may come");
+        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten);
+    }
+
+    #[test]
+    fn mem_03_a_node_that_the_own_copy_of_the_catalog_lacks_may_dial() {
+        let peers = Peers::new([NodeId(3)]);
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Err(Refusal::Unknown(NodeId(2))));
+        peers.admit(NodeId(2));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
     }
 
     #[test]

@@ -168,10 +168,18 @@ impl Cluster {
     /// acknowledge (DESIGN §8).
     pub(crate) fn expect_incarnations(&self) {
         let Some(links) = self.base.context.peers.links() else { return };
-        for (node, entry) in self.base.catalog.read().nodes() {
-            if node != self.base.context.me && entry.start > StartNumber(0) {
-                links.expect(node, Some((entry.incarnation, entry.boot)));
+        let catalog = self.base.catalog.read();
+        let me = self.base.context.me;
+        for (node, entry) in catalog.nodes().filter(|(node, _)| *node != me) {
+            if entry.start > StartNumber(0) && catalog.member(node).is_none() {
+                links.expect(node, entry.incarnation, Some(entry.boot));
             }
+        }
+        // A member's directory may have had no process yet (MEM 1, MEM 10).
+        for (node, member) in catalog.members().filter(|(node, _)| *node != me) {
+            let entry = catalog.node(node).filter(|it| it.incarnation == member.incarnation);
+            let boot = entry.filter(|it| it.start > StartNumber(0)).map(|it| it.boot);
+            links.expect(node, member.incarnation, boot);
         }
     }
 
@@ -303,6 +311,7 @@ impl Leader {
             unreachable_node_timeout: Duration::from_millis(
                 self.base.context.settings.unreachable_node_timeout_ms,
             ),
+            forgotten_for: &|node| Some(self.base.catalog.forgotten_at(node)?.elapsed()),
         };
         let commands = {
             let catalog = self.base.catalog.read();

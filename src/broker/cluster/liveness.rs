@@ -80,6 +80,14 @@ impl Absences {
         Self(others.map(|node| (*node, now)).collect())
     }
 
+    /// Nodes that have joined count from the moment at which this process knows them (MEM 3). What is
+    /// known of others stays: they may have left something behind.
+    pub(crate) fn follow(&mut self, now: Instant, joined: impl Iterator<Item = NodeId>) {
+        for node in joined {
+            self.0.entry(node).or_insert(now);
+        }
+    }
+
     /// Both lanes to a process of the node are open.
     pub(crate) fn linked(&mut self, node: NodeId) {
         self.0.remove(&node);
@@ -105,7 +113,7 @@ impl Absences {
 }
 
 /// What a group's leader knows about the nodes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Outlook<'a> {
     pub(crate) now: Instant,
     pub(crate) absences: &'a Absences,
@@ -113,6 +121,8 @@ pub(crate) struct Outlook<'a> {
     pub(crate) led_for: Duration,
     /// The time of Q-62.
     pub(crate) unreachable_node_timeout: Duration,
+    /// For how long this process has known that a directory of the node was forgotten.
+    pub(crate) forgotten_for: &'a dyn Fn(NodeId) -> Option<Duration>,
 }
 
 impl Outlook<'_> {
@@ -128,7 +138,8 @@ impl Outlook<'_> {
             if !sessions.contains(&node) {
                 continue;
             }
-            if machine.fenced(node) < *fenced {
+            let known = machine.fenced(node);
+            if known < *fenced && !self.is_too_early(catalog, node, known) {
                 commands.push(Command::NodeDown { node, start: *fenced });
             }
             commands.extend(self.reachability(node, suspected.contains(&node)));
@@ -137,6 +148,16 @@ impl Outlook<'_> {
             commands.push(Command::NewLife { life: catalog.life() });
         }
         commands
+    }
+
+    /// A start that was fenced because its directory was forgotten may live, and its clients may be shown
+    /// what it holds. So that is given to others only after the time of DLV 5, during which no leader
+    /// has contacted it (MEM 4). A death that becomes known first has been fenced before.
+    fn is_too_early(&self, catalog: &Catalog, node: NodeId, fenced: StartNumber) -> bool {
+        let silent_for = (self.forgotten_for)(node).unwrap_or(self.led_for).min(self.led_for);
+        // A later start, of another directory, proves nothing about it.
+        catalog.forgotten_start(node).is_some_and(|start| fenced < start)
+            && silent_for <= self.unreachable_node_timeout
     }
 
     /// The command that records whether the node is reachable. The node's silence counts from the

@@ -8,10 +8,13 @@ pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod liveness;
 pub(crate) mod maintenance;
+pub(crate) mod membership;
 pub(crate) mod sink;
 
 use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};
-use std::sync::Arc;
+use parking_lot::Mutex;
+use quorate_types::GroupId;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 
 /// One node's part in its cluster.
@@ -23,6 +26,10 @@ pub(crate) struct Cluster {
     pub(crate) failures: Arc<Failures>,
     /// Whether this process's session is in force.
     pub(crate) started: watch::Sender<bool>,
+    /// Groups whose placement is being reported as reached.
+    pub(crate) reporting: Mutex<BTreeSet<GroupId>>,
+    /// Held while the links follow the catalog's members, so that the newest ones win.
+    pub(crate) following: Mutex<()>,
 }
 
 impl Cluster {
@@ -39,6 +46,8 @@ impl Cluster {
             leader: Arc::clone(leader),
             failures: Arc::clone(failures),
             started: watch::Sender::new(false),
+            reporting: Mutex::default(),
+            following: Mutex::default(),
         }
     }
 }

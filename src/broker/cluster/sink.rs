@@ -51,6 +51,7 @@ impl GroupSink for Broker {
             node.clients.close_orphans();
             // A snapshot has no events, so the formation is checked here.
             node.base.catalog.note_formed();
+            node.cluster.members_changed();
             let cluster = Arc::clone(&node.cluster);
             node.base.context.spawn(async move { cluster.nodes_changed() });
         }
@@ -80,9 +81,11 @@ impl CatalogSink for Broker {
                 CatalogEvent::Formed(_) => node.base.catalog.note_formed(),
                 CatalogEvent::MachineRaised(to) => {
                     tracing::info!(%to, "the cluster's machine version is raised");
+                    node.cluster.members_changed();
                 }
-                // Members and placements are recorded, and nothing is done about them yet (MEM 1).
-                CatalogEvent::MembersChanged | CatalogEvent::PlacementChanged { .. } => {}
+                CatalogEvent::MembersChanged => node.cluster.members_changed(),
+                // The groups carry it out (`raft/placements`).
+                CatalogEvent::PlacementChanged { .. } => {}
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
@@ -107,6 +110,10 @@ impl CatalogSink for Broker {
             let cluster = Arc::clone(&node.cluster);
             node.base.context.spawn(async move { cluster.nodes_changed() });
         }
+    }
+
+    fn placement_reached(&self, group: GroupId, number: u64) {
+        self.0.cluster.report_reached(group, number);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     memory::Share,
     peers::{PeerMessage, Sent},
 };
+use parking_lot::RwLock;
 use quorate_queue::{Command, Reply};
 use quorate_rpc::Lane;
 use quorate_storage::codec::batch::ProposedBatch;
@@ -33,27 +34,56 @@ const OVERDUE_CHECK: Duration = Duration::from_millis(250);
 pub(crate) struct Proposers {
     this: Weak<Proposers>,
     context: Arc<Context>,
-    homes: BTreeMap<Home, Proposer>,
+    homes: RwLock<Homes>,
     /// Changes whenever a leader has announced itself.
     leaders: watch::Sender<()>,
+}
+
+/// The proposers, and the session that all of them send for.
+#[derive(Debug)]
+struct Homes {
+    session: SessionId,
+    all: BTreeMap<Home, Arc<Proposer>>,
 }
 
 impl Proposers {
     /// Proposers to these homes, for a process without a session.
     pub(crate) fn new(context: &Arc<Context>, homes: &[Home]) -> Arc<Self> {
-        let nobody = SessionId { node: context.me, start: StartNumber(0) };
-        let proposer = |home| Proposer::new(home, nobody, context.memory.account(Share::InFlight));
-        Arc::new_cyclic(|this| Self {
+        let session = SessionId { node: context.me, start: StartNumber(0) };
+        let proposers = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             context: Arc::clone(context),
-            homes: homes.iter().map(|home| (*home, proposer(*home))).collect(),
+            homes: RwLock::new(Homes { session, all: BTreeMap::new() }),
             leaders: watch::Sender::default(),
-        })
+        });
+        proposers.add(homes.iter().copied());
+        proposers
+    }
+
+    /// Adds homes: those of nodes that have joined (MEM 3). A home is never removed, since what was sent
+    /// to it may wait for its end.
+    pub(crate) fn add(&self, homes: impl Iterator<Item = Home>) {
+        let mut known = self.homes.write();
+        let session = known.session;
+        for home in homes {
+            let memory = || self.context.memory.account(Share::InFlight);
+            let proposer = || Arc::new(Proposer::new(home, session, memory()));
+            known.all.entry(home).or_insert_with(proposer);
+        }
+    }
+
+    fn of(&self, home: Home) -> Option<Arc<Proposer>> {
+        self.homes.read().all.get(&home).cloned()
+    }
+
+    fn all(&self) -> Vec<(Home, Arc<Proposer>)> {
+        let homes = self.homes.read();
+        homes.all.iter().map(|(home, proposer)| (*home, Arc::clone(proposer))).collect()
     }
 
     /// Lets `fill` add commands to the batches of a home.
     pub(crate) fn fill(&self, home: Home, fill: impl FnOnce(&mut Batches)) {
-        match self.homes.get(&home) {
+        match self.of(home) {
             Some(proposer) => proposer.submit(self, fill),
             None => tracing::error!(?home, "commands for an unknown Raft group or node"),
         }
@@ -112,8 +142,8 @@ impl Proposers {
             ticks.tick().await;
             // Nothing is lost on the way to this node's own queues.
             let own = Home::Node(self.context.me);
-            let others = self.homes.iter().filter(|(home, _)| **home != own);
-            others.for_each(|(_, proposer)| proposer.send_overdue(&*self));
+            let all = self.all().into_iter().filter(|(home, _)| *home != own);
+            all.for_each(|(_, proposer)| proposer.send_overdue(&*self));
         }
     }
 
@@ -126,27 +156,26 @@ impl Proposers {
         last: Sequence,
         other: Vec<(Sequence, Reply)>,
     ) -> Vec<Answered> {
-        let Some(proposer) = self.homes.get(&home) else { return Vec::new() };
+        let Some(proposer) = self.of(home) else { return Vec::new() };
         proposer.answered(self, session, first, last, other)
     }
 
     /// Handles a home's request for everything from that number on (SES 3).
     pub(crate) fn wanted(&self, home: Home, session: SessionId, want: Sequence) {
-        if let Some(proposer) = self.homes.get(&home) {
+        if let Some(proposer) = self.of(home) {
             proposer.wanted(self, session, want);
         }
     }
 
     /// Handles the end of the node's starts up to this one; returns the answered commands.
     pub(crate) fn ended(&self, node: NodeId, start: StartNumber) -> Vec<Answered> {
-        let Some(proposer) = self.homes.get(&Home::Node(node)) else { return Vec::new() };
+        let Some(proposer) = self.of(Home::Node(node)) else { return Vec::new() };
         proposer.ended(self, start)
     }
 
     /// Records the announcement of a leader of the home; false if a later one is known (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) -> bool {
-        let news =
-            self.homes.get(&home).is_some_and(|proposer| proposer.announced(self, leader, term));
+        let news = self.of(home).is_some_and(|proposer| proposer.announced(self, leader, term));
         self.leaders.send_replace(());
         news
     }
@@ -158,7 +187,7 @@ impl Proposers {
 
     /// The leader of the home, as far as this node knows, and its term.
     pub(crate) fn leader(&self, home: Home) -> Option<(NodeId, Term)> {
-        self.homes.get(&home)?.leader()
+        self.of(home)?.leader()
     }
 
     /// The node that leads the other end of a stream of dead letters, as far as this node knows.
@@ -170,28 +199,30 @@ impl Proposers {
     }
 
     /// All homes that this node may send to.
-    pub(crate) fn homes(&self) -> impl Iterator<Item = Home> + '_ {
-        self.homes.keys().copied()
+    pub(crate) fn homes(&self) -> Vec<Home> {
+        self.homes.read().all.keys().copied().collect()
     }
 
     /// Begins a session of this process: commands of the previous one are not answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
-        self.homes.values().for_each(|proposer| proposer.restart(session));
+        let mut homes = self.homes.write();
+        homes.session = session;
+        homes.all.values().for_each(|proposer| proposer.restart(session));
     }
 
     /// Whether a start follows the starts of all sessions of this process so far (SES 1).
     pub(crate) fn is_next(&self, start: StartNumber) -> bool {
-        self.homes.values().all(|proposer| proposer.session().start < start)
+        self.homes.read().all.values().all(|proposer| proposer.session().start < start)
     }
 
     /// Bytes in flight to the home with most of them.
     pub(crate) fn home_bytes_max(&self) -> usize {
-        self.homes.values().map(Proposer::bytes).max().unwrap_or(0)
+        self.homes.read().all.values().map(|one| one.bytes()).max().unwrap_or(0)
     }
 
     /// Bytes of publishes that wait or are in flight to all homes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.homes.values().map(|one| one.bytes() as u64).sum()
+        self.homes.read().all.values().map(|one| one.bytes() as u64).sum()
     }
 }
 
@@ -212,7 +243,7 @@ impl Courier for Proposers {
         let Some(this) = self.this.upgrade() else { return };
         self.context.spawn(async move {
             this.context.peers.wait_for_room(to, Lane::Bulk).await;
-            if let Some(proposer) = this.homes.get(&home) {
+            if let Some(proposer) = this.of(home) {
                 proposer.has_room(&*this);
             }
         });

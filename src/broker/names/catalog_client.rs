@@ -249,8 +249,8 @@ impl CatalogClient {
         let Context { me, boot, settings, peers, .. } = &*self.context;
         let linked: Vec<_> =
             peers.all_connected().into_iter().map(|peer| (peer.node, peer.boot)).collect();
-        let members = settings.members.len();
-        formation(&self.catalog.read(), (*me, *boot), &linked, settings.shape, members)
+        let catalog = self.catalog.read();
+        formation(&catalog, (*me, *boot), &linked, settings.shape, settings.members.len())
     }
 }
 

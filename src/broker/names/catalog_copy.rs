@@ -1,10 +1,10 @@
 //! This node's copy of the catalog, and how far it has been applied.
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use quorate_catalog::{Catalog, ClusterShape};
-use quorate_types::CatalogIndex;
-use std::sync::Arc;
-use tokio::sync::watch;
+use quorate_types::{CatalogIndex, Incarnation, NodeId};
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::{sync::watch, time::Instant};
 
 /// The copy, which the catalog's replica writes and the broker reads.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct CatalogCopy {
     version: watch::Sender<CatalogIndex>,
     /// The cluster's shape, once it has one.
     formed: watch::Sender<Option<ClusterShape>>,
+    /// The directories that the copy shows as forgotten, and since when it does.
+    forgotten: Mutex<BTreeMap<Incarnation, (NodeId, Instant)>>,
 }
 
 impl CatalogCopy {
@@ -24,7 +26,7 @@ impl CatalogCopy {
             (catalog.version(), catalog.shape())
         };
         let (version, formed) = (watch::Sender::new(version), watch::Sender::new(shape));
-        Self { catalog, version, formed }
+        Self { catalog, version, formed, forgotten: Mutex::default() }
     }
 
     /// Reads it. Applying waits meanwhile.
@@ -63,6 +65,23 @@ impl CatalogCopy {
             *known = shape;
             news
         });
+    }
+
+    /// Notes which directories the copy shows as forgotten by now (MEM 4).
+    pub(crate) fn note_forgotten(&self, now: Instant) {
+        let records: Vec<_> = self.read().all_forgotten().collect();
+        let mut seen = self.forgotten.lock();
+        for (directory, record) in records {
+            seen.entry(directory).or_insert((record.node, now));
+        }
+    }
+
+    /// When this process first knew that a directory of the node had been forgotten, the latest such
+    /// moment. The entry was committed before: whatever was granted to the directory's process was
+    /// granted earlier than that (MEM 4).
+    pub(crate) fn forgotten_at(&self, node: NodeId) -> Option<Instant> {
+        let seen = self.forgotten.lock();
+        seen.values().filter(|(of, _)| *of == node).map(|(_, at)| *at).max()
     }
 
     /// The cluster's shape, once the copy has it.

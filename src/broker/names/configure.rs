@@ -45,7 +45,7 @@ pub(crate) struct Configurer {
 impl Configurer {
     pub(crate) fn new(base: &Base) -> Arc<Self> {
         let Base { context, catalog, led, proposers, .. } = base.clone();
-        let turns = proposers.homes().map(|home| (home, Mutex::new(()))).collect();
+        let turns = proposers.homes().into_iter().map(|home| (home, Mutex::new(()))).collect();
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             context,

@@ -1,18 +1,19 @@
 //! What the catalog's leader puts before anything that it proposes: the cluster's shape if it has
 //! none, and a new life if the whole cluster has been stopped (DESIGN §7).
 
-use quorate_catalog::{Catalog, CatalogCommand, ClusterShape};
+use quorate_catalog::{Catalog, CatalogCommand, ClusterShape, MemberState};
 use quorate_types::{BootNumber, NodeId};
+use std::collections::BTreeSet;
 
-/// The commands of a leader that is process `me` and is linked with these processes, in a cluster of
-/// so many members. `None` while it
-/// cannot tell whether the cluster has been stopped, since it is not linked with a majority.
+/// The commands of a leader that is process `me` and is linked with these processes, in a cluster that
+/// was founded by so many. `None` while it cannot tell whether the cluster has been stopped, since it
+/// is not linked with a majority of the members.
 pub(super) fn formation(
     catalog: &Catalog,
     me: (NodeId, BootNumber),
     linked: &[(NodeId, BootNumber)],
     shape: ClusterShape,
-    members: usize,
+    founders: usize,
 ) -> Option<Vec<CatalogCommand>> {
     let mut commands = Vec::new();
     if catalog.shape().is_none() {
@@ -20,7 +21,13 @@ pub(super) fn formation(
     }
     let known = |&(node, boot): &(NodeId, BootNumber)| catalog.session_of(node, boot).is_some();
     if !known(&me) {
-        let linked: Vec<bool> = linked.iter().map(known).collect();
+        let works = |state| matches!(state, MemberState::Member | MemberState::Draining);
+        let members = catalog.members().filter(|(_, member)| works(member.state));
+        let working: BTreeSet<NodeId> = members.map(|(node, _)| node).collect();
+        let counts = |node: NodeId| working.is_empty() || working.contains(&node);
+        let linked: Vec<bool> =
+            linked.iter().filter(|(node, _)| counts(*node)).map(known).collect();
+        let members = if working.is_empty() { founders } else { working.len() };
         if has_been_stopped(&linked, members)? {
             commands.push(CatalogCommand::NewLife { boot: me.1 });
         }

@@ -7,9 +7,10 @@ use super::{
 };
 use crate::{
     context::{CallError, Context},
-    peers::{PeerMessage, PeerReply, PeerRequest},
+    peers::{PeerMessage, PeerReply, PeerRequest, Process},
 };
 use parking_lot::Mutex;
+use quorate_catalog::Catalog;
 use quorate_types::{BootNumber, CatalogIndex, LogIndex, NodeId, PlantedBug};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -151,20 +152,47 @@ impl RoutingLease {
 
     /// Grants a lease, once a majority has answered this node since, to a node whose copy of the
     /// catalog is as new as what has been answered (NAM 5, MEM 3). A renewal waits for the answers
-    /// to the next heartbeat, so that it costs the others nothing. `None`: this node does not lead.
+    /// to the next heartbeat, so that it costs the others nothing. `None`: this node does not lead, or
+    /// the process may not route.
     pub(crate) async fn grant(
         &self,
-        to: NodeId,
-        boot: BootNumber,
+        to: Process,
         applied: CatalogIndex,
         renews: bool,
     ) -> Option<Granting> {
         let group = self.context.groups()?.catalog_group()?;
         let committed = CatalogIndex(group.committed_since_now(!renews, BOUND).await?.0);
-        let now = Instant::now();
-        let granting = self.grants.lock().ask(now, (to, boot), applied, committed);
+        let granting = {
+            // Held, so that the directory is not forgotten between the check and the grant.
+            let catalog = self.catalog.read();
+            let now = Instant::now();
+            if !self.may_route(&catalog, now, to) {
+                return None;
+            }
+            self.grants.lock().ask(now, (to.node, to.boot), applied, committed)
+        };
         self.report_all_applied();
         granting
+    }
+
+    /// Whether a process may be granted a lease by its directory (MEM 3, MEM 4). The grants name nodes,
+    /// and another directory under a node's id proves nothing about the former process: so its
+    /// successor waits until the last lease of a directory that was forgotten has ended.
+    fn may_route(
+        &self,
+        catalog: &Catalog,
+        now: Instant,
+        Process { node, incarnation, .. }: Process,
+    ) -> bool {
+        let forgotten = self.catalog.forgotten_at(node);
+        catalog.is_working(node, incarnation) && forgotten.is_none_or(|at| now >= at + BOUND)
+    }
+
+    /// All that may hold a lease of this leader or of an earlier one: the members that the catalog
+    /// names in whatever state, not only those that have asked (MEM 4).
+    fn counted(&self) -> Vec<NodeId> {
+        let members: Vec<_> = self.catalog.read().members().map(|(node, _)| node).collect();
+        if members.is_empty() { self.context.members() } else { members }
     }
 
     /// This node's catalog copy has grown: tells the catalog's leader.
@@ -177,7 +205,7 @@ impl RoutingLease {
 
     /// As the catalog's leader: works out what all have applied, and tells all if it has grown.
     pub(crate) fn report_all_applied(&self) {
-        let members = self.context.members();
+        let members = self.counted();
         let all = self.grants.lock().all_applied(Instant::now(), &members);
         let Some(all) = all else { return };
         if *self.all_applied.borrow() >= all {

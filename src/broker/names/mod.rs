@@ -22,5 +22,5 @@ pub(crate) mod queues;
 
 pub(crate) use catalog_client::CatalogClient;
 pub(crate) use catalog_copy::CatalogCopy;
-pub(crate) use grants::Granting;
+pub(crate) use grants::{BOUND as LEASE_BOUND, Granting};
 pub(crate) use lease::RoutingLease;

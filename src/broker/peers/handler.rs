@@ -8,7 +8,7 @@ use crate::{
     leader::local::says_gone,
     names::Granting,
     node::Node,
-    peers::{Own, PeerMessage, PeerReply, PeerRequest, Retry, request_wire, wire},
+    peers::{Own, PeerMessage, PeerReply, PeerRequest, Process, Retry, request_wire, wire},
 };
 use bytes::Bytes;
 use quorate_queue::Answer;
@@ -61,7 +61,7 @@ impl Node {
                 Own::Message(message) => self.receive(context.me, context.boot, message),
                 Own::Request(request, asker) => {
                     // The asker may have given up.
-                    self.answer(context.me, context.boot, request, |reply| drop(asker.send(reply)));
+                    self.answer(context.process(), request, |reply| drop(asker.send(reply)));
                 }
             }
         }
@@ -159,13 +159,14 @@ impl Node {
         payload: Bytes,
         responder: Responder,
     ) {
-        let PeerHello { node: from, boot, .. } = origin.peer;
+        let from = Process::from(origin.peer);
         match request_wire::decode_request(service, payload, self.base.context.me) {
             // Without a reply, dropping the responder refuses the request.
-            Ok(request) => self.answer(from, boot, request, move |reply| {
+            Ok(request) => self.answer(from, request, move |reply| {
                 responder.answer(request_wire::encode_reply(reply));
             }),
             Err(error) => {
+                let from = from.node;
                 tracing::warn!(%from, service, %error, "cannot decode a request of another node");
                 responder.refuse(Bytes::from(error.to_string()));
             }
@@ -175,26 +176,20 @@ impl Node {
     /// Has a request carried out by a task, which sends the reply if there is one.
     fn answer(
         self: &Arc<Self>,
-        from: NodeId,
-        boot: BootNumber,
+        from: Process,
         request: PeerRequest,
         send: impl FnOnce(PeerReply) + Send + 'static,
     ) {
         let node = Arc::clone(self);
         self.base.context.spawn(async move {
-            if let Some(reply) = node.reply(from, boot, request).await {
+            if let Some(reply) = node.reply(from, request).await {
                 send(reply);
             }
         });
     }
 
     /// The one match on requests of nodes. `None` refuses: this node does not lead the catalog.
-    async fn reply(
-        &self,
-        from: NodeId,
-        boot: BootNumber,
-        request: PeerRequest,
-    ) -> Option<PeerReply> {
+    async fn reply(&self, from: Process, request: PeerRequest) -> Option<PeerReply> {
         let Base { bodies, catalog_client, lease, .. } = &self.base;
         Some(match request {
             PeerRequest::Bodies { messages, term } => {
@@ -205,7 +200,7 @@ impl Node {
                 PeerReply::Catalog { index, replies }
             }
             PeerRequest::Lease { applied, renews } => {
-                let not_before = match lease.grant(from, boot, applied, renews).await? {
+                let not_before = match lease.grant(from, applied, renews).await? {
                     Granting::Granted => None,
                     Granting::NotYet(index) => Some(index),
                 };

@@ -17,9 +17,23 @@ pub(crate) use retry::Retry;
 
 use parking_lot::Mutex;
 use quorate_rpc::{Lane, Links, NotifyError, PeerHello};
-use quorate_types::NodeId;
+use quorate_types::{BootNumber, Incarnation, NodeId};
 use std::{collections::BTreeSet, sync::OnceLock, time::Duration};
 use tokio::sync::{Notify, oneshot};
+
+/// A process of a node, and the directory that it serves the node with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) node: NodeId,
+    pub(crate) boot: BootNumber,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl From<PeerHello> for Process {
+    fn from(PeerHello { node, boot, incarnation, .. }: PeerHello) -> Self {
+        Self { node, boot, incarnation }
+    }
+}
 
 /// What became of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -282,7 +282,8 @@ proptest! {
 /// The outlook of a leader that has just begun.
 fn outlook(absences: &Absences) -> Outlook<'_> {
     let (led_for, unreachable_node_timeout) = (Duration::ZERO, Duration::from_secs(20));
-    Outlook { now: Instant::now(), absences, led_for, unreachable_node_timeout }
+    let forgotten_for = &|_| None;
+    Outlook { now: Instant::now(), absences, led_for, unreachable_node_timeout, forgotten_for }
 }
 
 /// Events between a leader and another node, in hundreds of milliseconds.
@@ -342,6 +343,7 @@ proptest! {
                 absences: &absences,
                 led_for: at(time) - at(led_since),
                 unreachable_node_timeout: Duration::from_secs(20),
+                forgotten_for: &|_| None,
             };
             let commands = outlook.commands(&log.catalog, &group.machine);
             let timed_out = was_suspected && silent_for.is_some_and(|time| time > 200);

@@ -227,6 +227,7 @@ impl World {
             absences: &leader.absences,
             led_for: now - self.at(leader.led_since.unwrap_or_default()),
             unreachable_node_timeout: Duration::from_millis(self.timeout),
+            forgotten_for: &|_| None,
         };
         let commands = outlook.commands(&self.log.catalog, &self.group.machine);
         self.timed_out |= commands.contains(&Command::NodeTimedOut { node: FRONT });

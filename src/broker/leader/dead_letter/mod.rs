@@ -109,7 +109,7 @@ impl DeadLetters {
         // Read before the lock: the task that performs effects locks a leadership first and then
         // the workers.
         let terms: Vec<_> =
-            self.proposers.homes().map(|home| (home, self.led.leading(home))).collect();
+            self.proposers.homes().into_iter().map(|home| (home, self.led.leading(home))).collect();
         let mut workers = self.state.workers.lock();
         let mut led = Vec::new();
         for (home, term) in terms {

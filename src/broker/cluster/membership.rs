@@ -1,0 +1,152 @@
+//! Follows the members that the catalog names, and, as the catalog's leader, proposes what becomes of
+//! them (MEM 1, MEM 3, MEM 4, MEM 6, MEM 11).
+//!
+//! Every node links the members that do not leave, refuses forgotten directories, and prepares for
+//! sessions of new nodes. The catalog's leader makes a member of a joining node that has received the
+//! catalog, places the groups' replicas, and removes a node that has left. Each step is a command that
+//! is harmless when it is repeated, so that a new leader goes on with what it finds.
+
+use crate::cluster::Cluster;
+use quorate_catalog::{
+    Catalog, CatalogCommand, CatalogReply, MemberCommand, MemberRecord, MemberState,
+};
+use quorate_types::{GroupId, Home, MachineVersion, NodeId, ReplicaId};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How often the catalog's leader looks for a next step.
+const EVERY: Duration = Duration::from_millis(200);
+/// Entries of the catalog that a joining node may lack to become a member (MEM 3).
+const BEHIND_MAX: u64 = 1_000;
+/// A node that leaves is removed only after its last lease must have ended (MEM 4).
+const LAST_LEASE: Duration = crate::names::LEASE_BOUND;
+/// Replicas of a queue group, unless the setting says otherwise or it has more (MEM 6).
+const REPLICAS: usize = 3;
+
+impl Cluster {
+    /// The catalog's members have changed, or may have.
+    pub(crate) fn members_changed(&self) {
+        let _following = self.following.lock();
+        let context = &self.base.context;
+        let now = Instant::now();
+        self.base.catalog.note_forgotten(now);
+        let Some(links) = context.peers.links() else { return };
+        let catalog = self.base.catalog.read();
+        if catalog.is_forgotten(context.settings.incarnation) {
+            links.forgotten();
+            return;
+        }
+        if catalog.machine() < MachineVersion::MEMBERS {
+            return;
+        }
+        let stay = |(_, member): &(NodeId, &MemberRecord)| member.state != MemberState::Leaving;
+        let members: Vec<NodeId> = catalog.members().filter(stay).map(|(node, _)| node).collect();
+        let others = catalog.members().filter(stay).filter(|(node, _)| *node != context.me);
+        let others = others.map(|(node, member)| (node, member.address.clone())).collect();
+        let forgotten = catalog.all_forgotten().map(|(directory, _)| directory).collect();
+        drop(catalog);
+        let known = context.members();
+        let joined = members.iter().filter(|node| **node != context.me && !known.contains(node));
+        self.failures.absences.lock().follow(now, joined.copied());
+        self.base.proposers.add(members.iter().copied().map(Home::Node));
+        context.set_members(members);
+        links.set_peers(&others, forgotten);
+        self.expect_incarnations();
+    }
+
+    /// Takes the next steps while this node leads the catalog; runs as long as the node.
+    pub(crate) async fn keep_members(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(EVERY);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if !self.base.lease.leads() {
+                continue;
+            }
+            // One after the other: each depends on the catalog as the one before has left it.
+            while let Some(command) = self.next_change() {
+                if !self.propose_change(command).await {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Proposes a change; false if it was not made.
+    async fn propose_change(self: &Arc<Self>, command: MemberCommand) -> bool {
+        let object = command.object();
+        match self.base.catalog_client.propose(CatalogCommand::Members(command)).await {
+            Ok((_, CatalogReply::Done)) => true,
+            Ok((_, reply)) => {
+                tracing::info!(object, ?reply, "the members are not changed");
+                false
+            }
+            Err(error) => {
+                tracing::debug!(object, %error, "the members are not changed yet");
+                false
+            }
+        }
+    }
+
+    /// The next change of members or placements, as the leader's copy of the catalog has it.
+    fn next_change(&self) -> Option<MemberCommand> {
+        let catalog = self.base.catalog.read();
+        if catalog.machine() < MachineVersion::MEMBERS {
+            return None;
+        }
+        if let Some((node, member)) =
+            catalog.members().find(|it| self.is_ready_to_work(&catalog, *it))
+        {
+            return Some(MemberCommand::Admit { node, incarnation: member.incarnation });
+        }
+        let ready = |node: NodeId| self.base.context.is_reachable(node);
+        let next = catalog.next_step(self.replicas(&catalog), &ready)?;
+        let is_early = |node: NodeId| {
+            let since = self.base.catalog.forgotten_at(node);
+            since.is_none_or(|since| since.elapsed() <= LAST_LEASE)
+        };
+        match next {
+            MemberCommand::Remove { node } if is_early(node) => None,
+            next => Some(next),
+        }
+    }
+
+    /// MEM 3: a joining node becomes a member when its process has started, and has received the
+    /// catalog.
+    fn is_ready_to_work(&self, catalog: &Catalog, (node, member): (NodeId, &MemberRecord)) -> bool {
+        let (context, incarnation) = (&self.base.context, member.incarnation);
+        let runs = || {
+            let peer = context.peers.connected(node);
+            let entry = catalog.node(node).filter(|entry| entry.incarnation == incarnation);
+            let started = catalog.live_session(node).is_some() && entry.is_some();
+            started && peer.is_some_and(|peer| peer.incarnation == incarnation)
+        };
+        let lag = || {
+            let replica = ReplicaId { node, number: member.first };
+            context.groups()?.catalog_group()?.replica_lag(replica)
+        };
+        member.state == MemberState::Joining && runs() && lag().is_some_and(|it| it <= BEHIND_MAX)
+    }
+
+    /// Replicas that each queue group shall have. No group shrinks only because the nodes that founded
+    /// the cluster were more than three.
+    fn replicas(&self, catalog: &Catalog) -> usize {
+        let queues = catalog.placements().filter(|(group, _)| *group != GroupId::CATALOG);
+        let present = queues.map(|(_, placement)| placement.replicas.len()).max().unwrap_or(0);
+        let setting = self.base.context.settings.queue_replicas;
+        setting.map_or_else(|| present.max(REPLICAS), usize::from)
+    }
+
+    /// A group that this node leads has the members that its placement names: reports it to the catalog
+    /// (MEM 7). Called again and again until the catalog knows; one report is under way at a time.
+    pub(crate) fn report_reached(self: &Arc<Self>, group: GroupId, number: u64) {
+        if !self.reporting.lock().insert(group) {
+            return;
+        }
+        let cluster = Arc::clone(self);
+        self.base.context.spawn(async move {
+            cluster.propose_change(MemberCommand::Reached { group, number }).await;
+            cluster.reporting.lock().remove(&group);
+        });
+    }
+}
