@@ -283,9 +283,10 @@ impl<S: Source> Admin for AdminService<S> {
         });
         let mut statuses: BTreeMap<_, _> = others.await.answers.into_iter().collect();
         statuses.insert(self.facts.id, self.node());
-        let members = cluster.members.iter().map(|member| {
-            convert::member(member, self.facts.naming, statuses.remove(&member.id))
-        });
+        let members = cluster
+            .members
+            .iter()
+            .map(|member| convert::member(member, self.facts.naming, statuses.remove(&member.id)));
         Ok(Response::new(wire::Cluster {
             cluster_id: cluster.cluster.map_or(0, |cluster| cluster.0),
             catalog_leader: cluster.catalog_leader.map_or(0, |node| u32::from(node.0)),

@@ -106,10 +106,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// The node is not replaced.
-    fn replace_member(
-        &self,
-        node: NodeId,
-    ) -> impl Future<Output = Result<(), MemberError>> + Send;
+    fn replace_member(&self, node: NodeId) -> impl Future<Output = Result<(), MemberError>> + Send;
     /// Hands leaderships of this node to the nodes that should have them.
     fn rebalance(&self) -> impl Future<Output = Rebalanced> + Send;
 }

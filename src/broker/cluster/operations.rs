@@ -2,11 +2,10 @@
 //! should have them (MEM 11, CTL-17).
 
 use crate::views::administration::Operator;
-use futures::future::join_all;
 use quorate_catalog::{CatalogCommand, CatalogReply, Denial, MemberCommand, MemberDenial};
 use quorate_raft::TransferError;
 use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Longest wait until the preferred node of a group has taken its leadership: a transfer takes
 /// milliseconds, or fails.
@@ -103,21 +102,25 @@ impl Operator<'_> {
     pub async fn rebalance(&self) -> Rebalanced {
         let context = &self.0.base.context;
         let Some(groups) = context.groups() else { return Rebalanced::default() };
-        let elsewhere = |group: &GroupId| {
-            let preferred = groups.preferred_leader(*group)?;
-            (preferred != context.me).then_some((*group, preferred))
+        let elsewhere = |group: GroupId| {
+            let preferred = groups.preferred_leader(group)?;
+            (preferred != context.me).then_some((group, preferred))
         };
-        let led = groups.led();
-        let moves = led.iter().filter_map(elsewhere).map(async |(group, preferred)| {
-            (group, preferred, groups.transfer(group, preferred, TRANSFER_MAX).await)
-        });
+        let moves = groups.led().into_iter().filter_map(elsewhere);
+        let moves: Vec<_> = moves
+            .map(|(group, preferred)| {
+                let groups = Arc::clone(groups);
+                let transfer = async move { groups.transfer(group, preferred, TRANSFER_MAX).await };
+                (group, preferred, context.spawn(transfer))
+            })
+            .collect();
         let mut rebalanced = Rebalanced::default();
-        for (group, preferred, transferred) in join_all(moves).await {
-            match transferred {
-                Ok(()) => rebalanced.moved.push(group),
-                // The node has lost it meanwhile.
-                Err(TransferError::NotLeader) => {}
-                Err(why) => rebalanced.kept.push(Kept { group, preferred, why }),
+        for (group, preferred, transferred) in moves {
+            match transferred.await {
+                Ok(Ok(())) => rebalanced.moved.push(group),
+                // The node has lost it meanwhile, or its process ends.
+                Ok(Err(TransferError::NotLeader)) | Err(_) => {}
+                Ok(Err(why)) => rebalanced.kept.push(Kept { group, preferred, why }),
             }
         }
         rebalanced

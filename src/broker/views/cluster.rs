@@ -117,9 +117,7 @@ mod tests {
     use quorate_catalog::{
         CatalogCommand, CatalogEntry, CatalogOutput, ClusterShape, MemberCommand, Newcomer,
     };
-    use quorate_types::{
-        BootNumber, CatalogIndex, ClusterId, Incarnation, MachineVersion, Stamp,
-    };
+    use quorate_types::{BootNumber, CatalogIndex, ClusterId, Incarnation, MachineVersion, Stamp};
 
     /// A catalog with two queue groups, and with nodes 1 to 3 that were started.
     fn formed() -> Catalog {
@@ -176,12 +174,8 @@ mod tests {
         apply(&mut catalog, vec![CatalogCommand::RaiseMachine(MachineVersion::MEMBERS)]);
         assert_eq!(shown(&catalog), before);
         let (node, incarnation) = (NodeId(4), Incarnation(4));
-        let newcomer = Newcomer {
-            node,
-            incarnation,
-            address: "h4:7672".to_owned(),
-            zone: "north".to_owned(),
-        };
+        let newcomer =
+            Newcomer { node, incarnation, address: "h4:7672".to_owned(), zone: "north".to_owned() };
         let placed = [1, 2, 4].map(NodeId).into();
         let place = MemberCommand::Place { group: GroupId(1), number: 2, nodes: placed };
         let admit = MemberCommand::Admit { node, incarnation };

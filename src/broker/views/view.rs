@@ -15,8 +15,8 @@ use crate::{
 };
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId,
-    QueueId, QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
+    CatalogIndex, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId, QueueId,
+    QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

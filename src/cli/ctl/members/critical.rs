@@ -21,11 +21,8 @@ mod tests {
     use super::*;
 
     fn cluster(running: &[u32], placement: &[(&[u32], &[u32])]) -> wire::Cluster {
-        let member = |id| wire::Member {
-            id,
-            running: running.contains(&id),
-            ..wire::Member::default()
-        };
+        let member =
+            |id| wire::Member { id, running: running.contains(&id), ..wire::Member::default() };
         let placement = (0..).zip(placement).map(|(group, (nodes, former))| wire::Placement {
             group,
             nodes: nodes.to_vec(),

@@ -8,8 +8,8 @@ use quorate_broker::{
 };
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
-    ConnectionId, ExchangeType, MemberDenial, MemberState, PermissionRecord,
-    TopicPermissionRecord, UserRecord, VhostRecord,
+    ConnectionId, ExchangeType, MemberDenial, MemberState, PermissionRecord, TopicPermissionRecord,
+    UserRecord, VhostRecord,
 };
 use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
 use quorate_management::{
