@@ -206,6 +206,7 @@ pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
             "quorate_version": node.version,
         })),
         "groups": by_node(groups_json),
+        "machine_version": cluster.machine_version,
         "members": cluster.members.iter().map(member_json).collect::<Value>(),
         "placement": cluster.placement.iter().map(placement_json).collect::<Value>(),
     })
