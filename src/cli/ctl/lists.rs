@@ -184,9 +184,10 @@ pub(super) async fn queues_led(connected: &mut Connected) -> Result<BTreeMap<u32
         let replicated = listed.items.iter().filter(|it| it.id.is_some_and(|id| id.group != 0));
         for queue in replicated {
             let led = all.entry(queue.leader).or_default();
-            match queue.queue_type.as_str() {
-                "quorum" => led.quorum += 1,
-                _ => led.classic += 1,
+            if queue.queue_type == "quorum" {
+                led.quorum += 1;
+            } else {
+                led.classic += 1;
             }
         }
     }
