@@ -131,7 +131,8 @@ async fn join(
         }
     }
     match member.state.as_str() {
-        "member" | "draining" => {
+        // Nothing: an earlier release, whose nodes are members.
+        "member" | "draining" | "" => {
             console.say(&format!("Node {name} is a member of the cluster\n"));
             Ok(())
         }
@@ -200,6 +201,8 @@ async fn check(
         console.say(&format!(
             "Node {node} seems to be the only one in a single node cluster, the check does not apply\n"
         ));
+    } else if cluster.placement.is_empty() {
+        return Err(refused(format!("node {node} does not say which nodes replicate which group")));
     } else if critical.is_empty() {
         console.say(&format!("Node {node} reported no quorum queues with minimum quorum\n"));
     } else {
