@@ -26,8 +26,8 @@ RUN --mount=type=cache,target=/cache --mount=type=cache,target=/usr/local/cargo/
     && cargo build --release --locked --package quorate \
     && mkdir -p /image/usr/local/bin /data \
     && strip --strip-debug -o /image/usr/local/bin/quorate "$CARGO_TARGET_DIR/release/quorate" \
-    && ln -s quorate /image/usr/local/bin/rabbitmqctl \
-    && ln -s quorate /image/usr/local/bin/rabbitmq-upgrade
+    && for name in rabbitmqctl rabbitmq-upgrade rabbitmq-queues rabbitmq-diagnostics; do \
+        ln -s quorate "/image/usr/local/bin/$name" || exit 1; done
 
 FROM ${RUNTIME_IMAGE}
 COPY --from=build /image /

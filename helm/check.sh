@@ -84,11 +84,16 @@ for values in "$work/default.yaml" quorate/ci/*.yaml; do
   "$helm" lint --strict --quiet quorate --namespace ns --kube-version 1.31.0 --values "$values"
   render --values "$values" >"$work/rendered/${values##*/}"
 done
-for version in $VERSIONS; do
-  "$kubeconform" -strict -kubernetes-version "$version" -schema-location "schemas/{{.ResourceKind}}.json" \
-    -schema-location "$schemas/{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json" \
-    "$work/rendered" || fail "these objects do not fit Kubernetes $version"
-done
+# valid PATH: these objects fit all versions of Kubernetes.
+valid() {
+  local version
+  for version in $VERSIONS; do
+    "$kubeconform" -strict -kubernetes-version "$version" -schema-location "schemas/{{.ResourceKind}}.json" \
+      -schema-location "$schemas/{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json" \
+      "$1" || fail "these objects do not fit Kubernetes $version"
+  done
+}
+valid "$work/rendered"
 
 render | without_secrets | diff -u "$golden" - ||
   fail "the defaults render other objects than $golden: see the diff, then check.sh --update"
@@ -130,12 +135,24 @@ cat >"$work/objects.json" <<'JSON'
   "metadata": {"name": "q-quorate-definitions", "namespace": "ns"}}]
 JSON
 api=(python3 api_stub.py "$work/objects.json")
-refused "replicaCount 3 5 fixed" --dry-run=server --set replicaCount=5
+refused "replicaCount 3 1 remain" --dry-run=server --set replicaCount=1
 render --dry-run=server >"$work/upgrade.yaml"
 for kept in "cluster-secret: a2VwdC1jbHVzdGVyLXNlY3JldA==" "password: a2VwdC1wYXNzd29yZA=="; do
   grep -qF "  $kept" "$work/upgrade.yaml" || fail "an upgrade changes $kept"
 done
 render --dry-run=server | diff "$work/upgrade.yaml" - || fail "two upgrades render different objects"
+
+# More nodes do not restart those that are there; of fewer, the last ones are forgotten first, one after the other.
+pod_template() { sed -n '/^kind: StatefulSet/,/^---/p' "$1" | sed -n '/^  template:/,$p'; }
+render --dry-run=server --set replicaCount=5 >"$work/more.yaml"
+grep -qx '  replicas: 5' "$work/more.yaml" || fail "not five replicas"
+diff <(pod_template "$work/upgrade.yaml") <(pod_template "$work/more.yaml") || fail "more nodes restart the others"
+! grep -q forget_cluster_node "$work/upgrade.yaml" "$work/more.yaml" || fail "a node is forgotten though none goes"
+sed -i 's|"quorate/nodes": "3"|"quorate/nodes": "3", "quorate/replicas": "6"|' "$work/objects.json"
+render --dry-run=server --set replicaCount=3 >"$work/fewer.yaml"
+forgotten=$(grep -o 'forget_cluster_node, "[0-9]"' "$work/fewer.yaml" | tr -dc '0-9')
+[ "$forgotten" = 654 ] || fail "forgotten are '$forgotten', not 6, 5 and 4"
+valid "$work/fewer.yaml"
 
 # An upgrade restarts the nodes if, and only if, the definitions have changed.
 checksum() { render --dry-run=server "$@" | grep -o 'checksum/definitions: .*'; }
@@ -158,7 +175,10 @@ api=()
 
 refused "drain.timeoutSeconds 91 120" --set drain.timeoutSeconds=91
 refused "replicaCount" --set replicaCount=2
-refused "replicaCount" --set replicaCount=4
+refused "replicaCount" --set replicaCount=33
+refused "replicaCount 6 installation" --set replicaCount=6
+refused "queueReplicas" --set queueReplicas=2
+refused "config zone" --set config.zone=north
 refused "replicas" --set replicas=3
 refused "image tga" --set image.tga=1
 refused "image/pullPolicy" --set image.pullPolicy=Sometimes

@@ -14,7 +14,7 @@ const TRIES: usize = 12;
 /// When that does not work, or many queues are in fewer groups.
 pub async fn declare_in_groups(cluster: &Cluster, name: &str, groups: usize) -> Vec<String> {
     let mut channels = Vec::new();
-    for node in cluster.nodes() {
+    for node in cluster.nodes().iter().filter(|node| node.runs()) {
         channels.push(open(&node.amqp_uri()).await);
     }
     let (mut queues, mut met) = (Vec::new(), BTreeSet::new());

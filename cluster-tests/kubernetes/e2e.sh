@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The chart on a real Kubernetes of three nodes on this machine: install, test, load, rolling upgrade, roll-back, lost
-# pods and Kubernetes nodes, uninstall. `make k8s-e2e` calls it. Every step prints how long
+# volumes, pods and Kubernetes nodes, scaling, uninstall. `make k8s-e2e` calls it. Every step prints how long
 # it took; the first failure ends the run.
 #   QUORATE_BIN      the binary that the pods run
 #   CHAOS            the binary of `chaos`, which loads the release and checks it
@@ -91,6 +91,34 @@ loaded
 ok "helm rollback --wait under load, nothing lost"
 ! helm upgrade q "$top/helm/quorate" "${install[@]}" --set replicas=4 >/dev/null 2>&1 || fail "an unknown value was accepted"
 ok "an unknown value is refused"
+
+members() { ctl 1 cluster_status --formatter json | python3 -c 'import json,sys
+status = json.load(sys.stdin)
+print("%d %s" % (sum(it["state"] == "member" for it in status["members"]), any(it["moves"] for it in status["placement"])))'; }
+members_are() { [ "$(members)" = "$1 False" ]; }
+within 60 members_are 3
+load 240
+sleep 10
+helm upgrade q "$top/helm/quorate" "${install[@]}" --set replicaCount=5 --wait --timeout 300s >/dev/null || fail "helm upgrade to five nodes"
+within 180 members_are 5
+ok "three nodes become five under load"
+helm upgrade q "$top/helm/quorate" "${install[@]}" --set replicaCount=3 --wait --timeout 900s >/dev/null || fail "helm upgrade to three nodes"
+within 60 members_are 3
+within 150 bash -c '! kubectl get pod q-quorate-4 && ! kubectl get pod q-quorate-5'
+loaded
+kubectl delete pvc data-q-quorate-4 data-q-quorate-5 >/dev/null
+ok "five nodes become three again under load, nothing lost"
+
+load 120
+kubectl delete pvc data-q-quorate-3 --wait=false >/dev/null
+kubectl delete pod q-quorate-3 >/dev/null
+within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
+within 60 ctl 1 replace_cluster_node 3
+within 120 running_are 1 3
+within 180 members_are 3
+loaded
+rolled
+ok "a node with a lost volume is replaced by name under load, nothing lost"
 
 export RELEASE=q-quorate NAMESPACE=default
 load 90 --breaker "$top/cluster-tests/faults/kubernetes"

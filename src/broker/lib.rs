@@ -44,6 +44,7 @@ pub use broker::Broker;
 pub use cluster::{
     alarm_settings::{AlarmBounds, AlarmSettings, Amount},
     maintenance::Left,
+    operations::{ForgetError, Kept, Rebalanced},
 };
 pub use front::{access::ChangeError, connection::Connection};
 pub use leader::{clock::WallClock, local::SpillSettings};
@@ -52,7 +53,7 @@ pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
 };
-pub use quorate_raft::DrainError;
+pub use quorate_raft::{DrainError, TransferError};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},

@@ -30,9 +30,12 @@ const USAGE: u8 = 64;
 pub(crate) fn main(line: &[String]) -> ExitCode {
     let program = line.first().map_or("quorate", String::as_str);
     let name = Path::new(program).file_name().and_then(|name| name.to_str());
-    // Under these names the binary acts as rabbitmqctl (DESIGN §1), which has the commands of
-    // rabbitmq-upgrade too.
-    if let Some(program @ ("rabbitmqctl" | "rabbitmq-upgrade")) = name {
+    // Under these names the binary acts as rabbitmqctl (DESIGN §1), which has the commands of the
+    // others too.
+    if let Some(
+        program @ ("rabbitmqctl" | "rabbitmq-upgrade" | "rabbitmq-queues" | "rabbitmq-diagnostics"),
+    ) = name
+    {
         return ctl(line.get(1..).unwrap_or_default(), program);
     }
     if line.get(1).is_some_and(|verb| verb == "ctl") {

@@ -8,7 +8,7 @@ use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
 use crate::wire::{self, admin_server::Admin};
 use quorate_broker::Amount;
-use quorate_types::{ResourceName, ShortString, VhostName};
+use quorate_types::{NodeId, ResourceName, ShortString, VhostName};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -81,6 +81,11 @@ fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
             Err(Status::invalid_argument("no valid amount is given"))
         }
     }
+}
+
+fn node_id(id: u32) -> Result<NodeId, Status> {
+    let id = u16::try_from(id).ok().filter(|id| *id > 0);
+    id.map(NodeId).ok_or_else(|| Status::invalid_argument("the id of a node is from 1 to 65535"))
 }
 
 /// The name of an operator in the log: a line, and not a long one.
@@ -278,27 +283,17 @@ impl<S: Source> Admin for AdminService<S> {
         });
         let mut statuses: BTreeMap<_, _> = others.await.answers.into_iter().collect();
         statuses.insert(self.facts.id, self.node());
-        let members = cluster.members.iter().map(|member| {
-            let status = statuses.remove(&member.id);
-            let name = match &status {
-                Some(status) => status.name.clone(),
-                None => self.facts.naming.name(member.id, &member.rpc_address),
-            };
-            wire::Member {
-                id: u32::from(member.id.0),
-                name,
-                rpc_address: member.rpc_address.clone(),
-                amqp_address: member.amqp_address.clone(),
-                running: status.is_some(),
-                status,
-            }
-        });
+        let members = cluster
+            .members
+            .iter()
+            .map(|member| convert::member(member, self.facts.naming, statuses.remove(&member.id)));
         Ok(Response::new(wire::Cluster {
             cluster_id: cluster.cluster.map_or(0, |cluster| cluster.0),
             catalog_leader: cluster.catalog_leader.map_or(0, |node| u32::from(node.0)),
             members: members.collect(),
             asked: u32::from(self.facts.id.0),
             machine_version: cluster.machine.0,
+            placement: cluster.placement.iter().map(convert::placement).collect(),
         }))
     }
 
@@ -407,5 +402,82 @@ impl<S: Source> Admin for AdminService<S> {
         tracing::warn!(operator = shown(&request.operator), "an operator revives this node");
         self.source.revive().await;
         Ok(Response::new(wire::ReviveReply {}))
+    }
+
+    async fn forget(
+        &self,
+        request: Request<wire::MemberRequest>,
+    ) -> Result<Response<wire::MemberReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let node = node_id(request.node)?;
+        let forgotten = self.source.forget_member(node, request.running).await;
+        let operator = shown(&request.operator);
+        match forgotten {
+            Ok(()) => {
+                tracing::warn!(operator, %node, "an operator has had a node forgotten");
+                Ok(Response::new(wire::MemberReply {}))
+            }
+            Err(error) => {
+                tracing::warn!(operator, %node, %error, "a node is not forgotten");
+                Err(convert::not_forgotten(&error))
+            }
+        }
+    }
+
+    async fn replace(
+        &self,
+        request: Request<wire::MemberRequest>,
+    ) -> Result<Response<wire::MemberReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let node = node_id(request.node)?;
+        let replaced = self.source.replace_member(node).await;
+        let operator = shown(&request.operator);
+        match replaced {
+            Ok(()) => {
+                tracing::warn!(operator, %node, "an operator has had a node replaced");
+                Ok(Response::new(wire::MemberReply {}))
+            }
+            Err(error) => {
+                tracing::warn!(operator, %node, %error, "a node is not replaced");
+                Err(Status::unavailable(error.to_string()))
+            }
+        }
+    }
+
+    async fn rebalance(
+        &self,
+        request: Request<wire::RebalanceRequest>,
+    ) -> Result<Response<wire::RebalanceReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let operator = shown(&request.operator);
+        tracing::warn!(operator, "an operator has leaderships moved to their preferred nodes");
+        let own = self.source.rebalance();
+        let question = |mut peer: Peer| {
+            let (caller, scope) = (wire::caller(), wire::Scope::Local.into());
+            let operator = operator.clone();
+            async move {
+                let request = wire::RebalanceRequest { caller, scope, operator };
+                peer.rebalance(request).await.map(|reply| vec![reply.into_inner()])
+            }
+        };
+        // At the same time: a node waits some seconds for one that does not take a leadership.
+        let others = self.gather(request.scope, Vec::new(), question);
+        let (own, (others, silent)) = tokio::join!(own, others);
+        let kept = own.kept.iter().map(|kept| convert::kept(self.facts.id, kept));
+        let mut reply = wire::RebalanceReply {
+            moved: own.moved.iter().map(|group| u32::from(group.0)).collect(),
+            kept: kept.collect(),
+            silent,
+        };
+        for mut other in others {
+            reply.moved.append(&mut other.moved);
+            reply.kept.append(&mut other.kept);
+        }
+        reply.moved.sort_unstable();
+        reply.kept.sort_by_key(|kept| kept.group);
+        Ok(Response::new(reply))
     }
 }

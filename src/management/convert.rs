@@ -1,13 +1,15 @@
 //! Views into messages of the admin service.
 
-use crate::facts::{NodeFacts, ProcessFacts};
+use crate::facts::{Naming, NodeFacts, ProcessFacts};
 use crate::wire;
 use bytes::{Bytes, BytesMut};
 use quorate_broker::view::{
     Alarm, BindingView, ChannelView, ConnectionState, ConnectionView, ConsumerView, ExchangeView,
-    GroupAudit, GroupView, NodeView, QueueCounts, QueueView, Readiness, Role,
+    GroupAudit, GroupView, MemberView, NodeView, PlacementView, QueueCounts, QueueView, Readiness,
+    Role,
 };
-use quorate_catalog::ConnectionId;
+use quorate_broker::{ForgetError, Kept};
+use quorate_catalog::{ConnectionId, MemberState};
 use quorate_types::{
     ConsumerId, Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, SessionId, ShortString,
 };
@@ -226,6 +228,66 @@ pub(crate) fn role_name(role: Role) -> &'static str {
         Role::Follower => "follower",
         Role::Candidate => "candidate",
         Role::Learner => "learner",
+    }
+}
+
+/// A member; `status` is what it has answered, if it has.
+pub(crate) fn member(
+    view: &MemberView,
+    naming: Naming,
+    status: Option<wire::Node>,
+) -> wire::Member {
+    let name = match &status {
+        Some(status) => status.name.clone(),
+        None => naming.name(view.id, &view.rpc_address),
+    };
+    let state = match view.state {
+        MemberState::Joining => "joining",
+        MemberState::Member => "member",
+        MemberState::Draining => "draining",
+        MemberState::Leaving => "leaving",
+    };
+    let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    wire::Member {
+        id: u32::from(view.id.0),
+        name,
+        rpc_address: view.rpc_address.clone(),
+        amqp_address: view.amqp_address.clone(),
+        running: status.is_some(),
+        status,
+        state: state.to_owned(),
+        zone: view.zone.clone(),
+        replicas: count(view.replicas),
+        leads: count(view.leads),
+    }
+}
+
+pub(crate) fn placement(view: &PlacementView) -> wire::Placement {
+    wire::Placement {
+        group: u32::from(view.group.0),
+        nodes: nodes(&view.nodes),
+        former: nodes(&view.former),
+    }
+}
+
+pub(crate) fn kept(leader: NodeId, kept: &Kept) -> wire::Kept {
+    wire::Kept {
+        group: u32::from(kept.group.0),
+        leader: u32::from(leader.0),
+        preferred: u32::from(kept.preferred.0),
+        why: kept.why.to_string(),
+    }
+}
+
+/// Why a node is not forgotten, as a gRPC status.
+pub(crate) fn not_forgotten(error: &ForgetError) -> Status {
+    let text = error.to_string();
+    match error {
+        ForgetError::NotMember(_) => Status::not_found(text),
+        ForgetError::Itself(_)
+        | ForgetError::Runs(_)
+        | ForgetError::Denied(_)
+        | ForgetError::TimedOut => Status::unavailable(text),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::view::{ClusterView, MemberView};
+use quorate_catalog::MemberState;
 use quorate_rpc::Connector;
 use quorate_types::NodeId;
 use std::collections::BTreeMap;
@@ -46,7 +47,8 @@ impl Peers {
         Self { this, connector, channels: Arc::default() }
     }
 
-    /// Asks every other member at once.
+    /// Asks every other member at once, but not those that leave: they have been forgotten, and have
+    /// no part in what is listed (MEM 11).
     pub(crate) async fn ask<T, F>(
         &self,
         cluster: &ClusterView,
@@ -55,7 +57,8 @@ impl Peers {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let others = cluster.members.iter().filter(|member| member.id != self.this);
+        let stays = |member: &&MemberView| member.state != MemberState::Leaving;
+        let others = cluster.members.iter().filter(stays).filter(|it| it.id != self.this);
         let asked = others.map(|member| {
             let question = self.peer(member.id, &member.rpc_address).map(&question);
             let running = member.running;

@@ -2,6 +2,7 @@
 //! what it needs (in most cases a majority), and one when it serves them again.
 
 use crate::{Source, convert::not_ready};
+use quorate_catalog::MemberState;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -50,11 +51,11 @@ impl Reported {
     }
 }
 
-/// Nodes that this one cannot reach, as text.
+/// Nodes that this one cannot reach, as text, without those that leave: they do not come back.
 fn unreached(source: &impl Source) -> String {
     let members = source.cluster().members.into_iter();
-    let away = members.filter(|member| !member.running).map(|member| member.id.to_string());
-    let away: Vec<String> = away.collect();
+    let away = members.filter(|it| !it.running && it.state != MemberState::Leaving);
+    let away: Vec<String> = away.map(|member| member.id.to_string()).collect();
     if away.is_empty() { "none".to_owned() } else { away.join(", ") }
 }
 

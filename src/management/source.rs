@@ -5,11 +5,13 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Amount, Broker, ChangeError, Closing, DrainError, Left};
+use quorate_broker::{
+    Amount, Broker, ChangeError, Closing, DrainError, ForgetError, Left, MemberError, Rebalanced,
+};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{ConsumerId, Exception, ResourceName, ShortString, VhostName};
+use quorate_types::{ConsumerId, Exception, NodeId, ResourceName, ShortString, VhostName};
 use std::future::Future;
 use std::time::Duration;
 
@@ -91,6 +93,22 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn drain(&self, within: Duration) -> impl Future<Output = Result<Left, DrainError>> + Send;
     /// Ends the draining of this node.
     fn revive(&self) -> impl Future<Output = ()> + Send;
+    /// Forgets a node, one that runs only if `running` is true.
+    ///
+    /// # Errors
+    /// The node is not forgotten.
+    fn forget_member(
+        &self,
+        node: NodeId,
+        running: bool,
+    ) -> impl Future<Output = Result<(), ForgetError>> + Send;
+    /// Lets an empty directory that asks to join take the place of the node's lost one.
+    ///
+    /// # Errors
+    /// The node is not replaced.
+    fn replace_member(&self, node: NodeId) -> impl Future<Output = Result<(), MemberError>> + Send;
+    /// Hands leaderships of this node to the nodes that should have them.
+    fn rebalance(&self) -> impl Future<Output = Rebalanced> + Send;
 }
 
 impl Source for Broker {
@@ -202,5 +220,17 @@ impl Source for Broker {
 
     async fn revive(&self) {
         self.operator().revive().await;
+    }
+
+    async fn forget_member(&self, node: NodeId, running: bool) -> Result<(), ForgetError> {
+        self.operator().forget_member(node, running).await
+    }
+
+    async fn replace_member(&self, node: NodeId) -> Result<(), MemberError> {
+        self.operator().replace_member(node).await
+    }
+
+    async fn rebalance(&self) -> Rebalanced {
+        self.operator().rebalance().await
     }
 }

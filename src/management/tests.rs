@@ -8,7 +8,9 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left};
+use quorate_broker::{
+    Amount, ChangeError, Closing, DrainError, ForgetError, Left, MemberError, Rebalanced,
+};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
@@ -61,6 +63,7 @@ impl Source for Quiet {
             catalog_leader: None,
             members: Vec::new(),
             machine: MachineVersion::FIRST,
+            placement: Vec::new(),
         }
     }
 
@@ -130,6 +133,18 @@ impl Source for Quiet {
     }
 
     async fn revive(&self) {}
+
+    async fn forget_member(&self, node: NodeId, _: bool) -> Result<(), ForgetError> {
+        Err(ForgetError::NotMember(node))
+    }
+
+    async fn replace_member(&self, _: NodeId) -> Result<(), MemberError> {
+        Ok(())
+    }
+
+    async fn rebalance(&self) -> Rebalanced {
+        Rebalanced::default()
+    }
 }
 
 fn facts() -> NodeFacts {

@@ -188,6 +188,13 @@ impl Groups {
         reach::is_dead(&self.shared, node, boot).await
     }
 
+    /// The node that should lead a group, of those of its voters; `None` without a replica here.
+    #[must_use]
+    pub fn preferred_leader(&self, group: GroupId) -> Option<NodeId> {
+        let group = self.group(group)?;
+        leadership::order(&group).first().copied()
+    }
+
     /// Hands a group that this node leads over to another node, and waits until that is known as
     /// its leader.
     ///

@@ -34,6 +34,7 @@ mod large_bodies;
 mod letter_chain;
 mod limits;
 mod many_queues;
+mod members;
 mod memory;
 mod minority;
 mod names;

@@ -118,10 +118,35 @@ annotations:
 {{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
 
-{{- define "quorate.members" -}}
-{{- range $id := untilStep 1 (add1 .Values.replicaCount | int) 1 -}}
-{{- if gt $id 1 }},{{ end }}{{ printf "%d=%s-%d.%s:7672" $id (include "quorate.fullname" $) $id (include "quorate.nodesHost" $) }}
+{{/* Number of nodes that the release has had, also while it is stopped; 0: it is being installed, or no cluster is looked at. */}}
+{{- define "quorate.formerCount" -}}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace (include "quorate.fullname" .) -}}
+{{- $formed := dig "annotations" "quorate/nodes" (toString .spec.replicas) .metadata -}}
+{{- dig "annotations" "quorate/replicas" $formed .metadata -}}
+{{- else -}}
+0
+{{- end -}}
 {{- end }}
+
+{{/* Number of nodes that formed the cluster. It stays as it is, so that more nodes do not restart those that are there. */}}
+{{- define "quorate.founders" -}}
+{{- $count := .Values.replicaCount -}}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace (include "quorate.fullname" .) -}}
+{{- dig "annotations" "quorate/nodes" (toString .spec.replicas) .metadata -}}
+{{- else -}}
+{{- $count -}}
+{{- end -}}
+{{- end }}
+
+{{/* The nodes that formed the cluster, and the node itself, which may be one of them: the setting takes it twice, and takes
+     at most five nodes. */}}
+{{- define "quorate.members" -}}
+{{- $most := ternary 4 5 (gt (int .Values.replicaCount) 5) -}}
+{{- $host := printf "%s:7672" (include "quorate.nodesHost" .) -}}
+{{- range $id := untilStep 1 (include "quorate.founders" . | int | min $most | add1 | int) 1 -}}
+{{ printf "%d=%s-%d.%s," $id (include "quorate.fullname" $) $id $host }}
+{{- end -}}
+{{ printf "$(QUORATE_NODE_ID)=%s-$(QUORATE_NODE_ID).%s" (include "quorate.fullname" .) $host }}
 {{- end }}
 
 {{- define "quorate.config" -}}
@@ -135,6 +160,12 @@ http_listen = "{{ $host }}:15672"
 {{- end }}
 {{- if .Values.definitions.enabled }}
 definitions_file = "{{ include "quorate.secretsPath" . }}/definitions.json"
+{{- end }}
+{{- if .Values.queueReplicas }}
+queue_replicas = {{ int .Values.queueReplicas }}
+{{- end }}
+{{- if .Values.replaceLostVolumes }}
+replace_lost_disk = true
 {{- end }}
 {{- end }}
 
@@ -170,13 +201,29 @@ command: [/usr/local/bin/quorate]
 - name: await-startup
   {{- include "quorate.containerDefaults" . | nindent 2 }}
   args: [ctl, --node, {{ include "quorate.nodesHost" . }}, await_startup, --timeout, "600"]
-  env:
-    - name: QUORATE_CLUSTER_SECRET
-      valueFrom:
-        secretKeyRef:
-          name: {{ include "quorate.clusterSecretName" . }}
-          key: {{ .Values.clusterSecret.key }}
+  {{- include "quorate.secretEnv" . | nindent 2 }}
   {{- include "quorate.smallResources" . | nindent 2 }}
+{{- end }}
+
+{{/* A container that has a node forgotten, and waits until it is no member: dict "of" CONTEXT, "id" ID. It asks the first
+     node, which is never one that goes. */}}
+{{- define "quorate.forgetContainer" -}}
+{{- $of := .of -}}
+- name: forget-{{ .id }}
+  {{- include "quorate.containerDefaults" $of | nindent 2 }}
+  args: [ctl, --node, "{{ include "quorate.fullname" $of }}-1.{{ include "quorate.nodesHost" $of }}", forget_cluster_node, {{ .id | toString | quote }}, --drain, --wait, {{ $of.Values.scaleDown.timeoutSeconds | quote }}]
+  {{- include "quorate.secretEnv" $of | nindent 2 }}
+  {{- include "quorate.smallResources" $of | nindent 2 }}
+{{- end }}
+
+{{/* The cluster secret as a variable. */}}
+{{- define "quorate.secretEnv" -}}
+env:
+  - name: QUORATE_CLUSTER_SECRET
+    valueFrom:
+      secretKeyRef:
+        name: {{ include "quorate.clusterSecretName" . }}
+        key: {{ .Values.clusterSecret.key }}
 {{- end }}
 
 {{/* Of a command that runs beside the nodes. */}}

@@ -1,5 +1,5 @@
-//! This node as a member of its cluster: its starts, and the other nodes' failures. The steps are in
-//! `failure`.
+//! This node as a member of its cluster: its starts, the other nodes' failures, and what operators
+//! change of it. The steps are in `failure`.
 
 pub(crate) mod alarm;
 pub(crate) mod alarm_settings;
@@ -9,6 +9,7 @@ pub(crate) mod failures;
 pub(crate) mod liveness;
 pub(crate) mod maintenance;
 pub(crate) mod membership;
+pub(crate) mod operations;
 pub(crate) mod sink;
 
 use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};

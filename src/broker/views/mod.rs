@@ -1,7 +1,9 @@
 //! What is seen and changed of a node by lists, metrics and operators.
 
 pub(crate) mod administration;
+pub(crate) mod cluster;
 pub(crate) mod counters;
+pub(crate) mod member_view;
 pub(crate) mod metrics;
 pub(crate) mod operator;
 pub(crate) mod query;

@@ -8,9 +8,8 @@ use crate::{
     views::{
         administration::{Operator, Views},
         view::{
-            Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView,
-            ExchangeView, GroupAudit, MemberView, NodeView, PolicyView, QueueCounts, QueueView,
-            Readiness,
+            Alarm, BindingView, ChannelView, ConnectionView, ConsumerView, ExchangeView,
+            GroupAudit, NodeView, PolicyView, QueueCounts, QueueView, Readiness,
         },
     },
 };
@@ -142,28 +141,6 @@ impl Views<'_> {
         homes.filter_map(of_home).flatten().collect()
     }
 
-    /// The cluster, as this node knows it.
-    #[must_use]
-    pub fn cluster(&self) -> ClusterView {
-        let node = &self.0;
-        let catalog = node.base.catalog.read();
-        let members = node.base.context.members().into_iter().map(|id| {
-            let entry = catalog.node(id);
-            MemberView {
-                id,
-                rpc_address: entry.map(|entry| entry.rpc_address.clone()).unwrap_or_default(),
-                amqp_address: entry.map(|entry| entry.amqp_address.clone()).unwrap_or_default(),
-                running: node.base.context.is_reachable(id),
-            }
-        });
-        ClusterView {
-            cluster: catalog.shape().map(|shape| shape.cluster),
-            catalog_leader: node.base.context.catalog_leader(),
-            members: members.collect(),
-            machine: catalog.machine(),
-        }
-    }
-
     /// State of this node: its alarms, resources and replicas.
     #[must_use]
     pub fn node_status(&self) -> NodeView {
@@ -256,10 +233,7 @@ impl Node {
         let home = entry.id.home;
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),
-            Home::Group(group) => {
-                let leader = self.base.context.group(group).and_then(|group| group.leader());
-                (leader.map(|(node, _)| node), self.base.context.members())
-            }
+            Home::Group(group) => (self.base.group_leader(group), self.base.replicas_of(group)),
         };
         let online =
             members.iter().copied().filter(|node| self.base.context.is_reachable(*node)).collect();

@@ -6,6 +6,7 @@
 //! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
 //! of clients of this node.
 
+pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
 use crate::{
@@ -14,8 +15,8 @@ use crate::{
 };
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId,
-    QueueId, QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
+    CatalogIndex, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId, QueueId,
+    QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -227,32 +228,6 @@ pub struct ConsumerView {
     pub exclusive: bool,
     /// The arguments of basic.consume.
     pub arguments: FieldTable,
-}
-
-/// A member of the cluster, as this node knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberView {
-    /// The id of the member.
-    pub id: NodeId,
-    /// Where its rpc port is reached, HOST:PORT.
-    pub rpc_address: String,
-    /// Where its AMQP port is reached, HOST:PORT; empty while unknown.
-    pub amqp_address: String,
-    /// The member can be reached now; always true for this node itself.
-    pub running: bool,
-}
-
-/// The cluster, as this node knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterView {
-    /// Id of the cluster; `None` until the cluster has been formed.
-    pub cluster: Option<ClusterId>,
-    /// Node that leads the catalog group.
-    pub catalog_leader: Option<NodeId>,
-    /// Members, by id.
-    pub members: Vec<MemberView>,
-    /// Version of the replicated machine (MEM 15).
-    pub machine: MachineVersion,
 }
 
 /// A resource alarm (ALM-01).

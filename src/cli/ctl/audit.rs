@@ -85,15 +85,26 @@ fn finding(nodes: &BTreeMap<u32, BTreeMap<u64, u64>>) -> Finding {
     Finding::Different { index, digests }
 }
 
-/// A line for each group, and the verdict: true if all replicas of all groups agree.
+/// Number of replicas that a group should have: those of its placement. Every member that stays
+/// replicates the catalog (MEM 12).
+pub(crate) fn replicas(cluster: &wire::Cluster, group: u32) -> usize {
+    let stays = |member: &&wire::Member| member.state != "leaving";
+    let placement = cluster.placement.iter().find(|it| it.group == group && group != 0);
+    placement.map_or_else(|| cluster.members.iter().filter(stays).count(), |it| it.nodes.len())
+}
+
+/// A line for each group, and the verdict: true if all replicas of all groups agree. `replicas` is
+/// the number that a group should have.
 pub(crate) fn report(
     findings: &BTreeMap<u32, Finding>,
-    replicas: usize,
+    replicas: impl Fn(u32) -> usize,
     names: &Names,
 ) -> (Vec<String>, bool) {
     let mut all_agree = !findings.is_empty();
     let lines = findings.iter().map(|(group, finding)| match finding {
         Finding::Same { index, digest, nodes } => {
+            // More, while the group moves.
+            let replicas = replicas(*group).max(nodes.len());
             let missing = nodes.len() < replicas;
             all_agree &= !missing;
             let remark = if missing { ", not all replicas answered" } else { "" };
@@ -158,7 +169,7 @@ mod tests {
         let (audit, finding) = finding_of(&[(1, 1, 9, 90), (1, 2, 9, 91)]);
         let expected = BTreeMap::from([(1, 90), (2, 91)]);
         assert_eq!(finding, Some(Finding::Different { index: 9, digests: expected }));
-        let (lines, agree) = report(&audit.findings(), 2, &Names::default());
+        let (lines, agree) = report(&audit.findings(), |_| 2, &Names::default());
         assert!(!agree);
         assert_eq!(
             lines,
@@ -192,8 +203,26 @@ mod tests {
     #[test]
     fn a_silent_replica_is_no_agreement() {
         let (audit, _) = finding_of(&[(1, 1, 9, 90), (1, 2, 9, 90)]);
-        assert!(!report(&audit.findings(), 3, &Names::default()).1);
-        assert!(report(&audit.findings(), 2, &Names::default()).1);
-        assert!(!report(&BTreeMap::new(), 3, &Names::default()).1);
+        assert!(!report(&audit.findings(), |_| 3, &Names::default()).1);
+        assert!(report(&audit.findings(), |_| 2, &Names::default()).1);
+        assert!(!report(&BTreeMap::new(), |_| 3, &Names::default()).1);
+    }
+
+    #[test]
+    fn mem_12_a_group_has_the_replicas_of_its_placement_and_the_catalog_one_on_each_member() {
+        let member = |id, state: &str| wire::Member {
+            id,
+            state: state.to_owned(),
+            ..wire::Member::default()
+        };
+        let placement = wire::Placement { group: 1, nodes: vec![1, 2, 4], former: Vec::new() };
+        let cluster = wire::Cluster {
+            members: vec![member(1, "member"), member(2, "draining"), member(3, "leaving")],
+            placement: vec![placement],
+            ..wire::Cluster::default()
+        };
+        assert_eq!((replicas(&cluster, 0), replicas(&cluster, 1)), (2, 3));
+        let before = wire::Cluster { members: vec![member(1, "")], ..wire::Cluster::default() };
+        assert_eq!((replicas(&before, 0), replicas(&before, 1)), (1, 1));
     }
 }

@@ -4,6 +4,7 @@ use super::access::{self, AccessVerb};
 use super::alarms::Resource;
 use super::certificates;
 use super::columns::{self, Listing};
+use super::members::{self, MemberVerb};
 use super::node::{self, NodeVerb};
 use quorate_catalog::PolicyKind;
 
@@ -27,6 +28,7 @@ pub(crate) enum Verb {
     /// Sets the threshold of this resource's alarm.
     SetAlarm(Resource),
     Node(NodeVerb),
+    Member(MemberVerb),
 }
 
 /// Verbs of policies and runtime parameters.
@@ -361,7 +363,8 @@ const MANUALS: &[Manual] = &[
 
 /// All verbs, in the order of the help.
 pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
-    MANUALS.iter().chain(access::MANUALS).chain(node::MANUALS).chain([&certificates::MANUAL])
+    let others = node::MANUALS.iter().chain(members::MANUALS).chain([&certificates::MANUAL]);
+    MANUALS.iter().chain(access::MANUALS).chain(others)
 }
 
 /// The manual of a verb.

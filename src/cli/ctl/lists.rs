@@ -2,6 +2,7 @@
 
 use super::Console;
 use super::TIMEOUT_DEFAULT;
+use super::access::vhost_names;
 use super::columns::Listing;
 use super::connect::{Connected, call_failure};
 use super::exit::{Exit, Failure};
@@ -162,6 +163,35 @@ async fn queues(
     let items: Vec<QueueRow> = listed.items.into_iter().map(row).collect();
     let silent = if listed.silent.is_empty() { consumers.silent } else { listed.silent };
     Ok((fill(rows::QUEUES, columns, &items, names)?, silent))
+}
+
+/// Number of queues that a node leads, by their type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Led {
+    pub(super) quorum: u64,
+    pub(super) classic: u64,
+}
+
+/// The number of replicated queues that each node leads, of all virtual hosts.
+pub(super) async fn queues_led(connected: &mut Connected) -> Result<BTreeMap<u32, Led>, Failure> {
+    let mut all: BTreeMap<u32, Led> = BTreeMap::new();
+    for vhost in vhost_names(connected).await? {
+        let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
+        let request = wire::ListRequest { caller, scope, vhost };
+        let answer = connected.client.list_queues(request).await;
+        let listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
+        // Those of a group; the others are of a connection.
+        let replicated = listed.items.iter().filter(|it| it.id.is_some_and(|id| id.group != 0));
+        for queue in replicated {
+            let led = all.entry(queue.leader).or_default();
+            if queue.queue_type == "quorum" {
+                led.quorum += 1;
+            } else {
+                led.classic += 1;
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// True if the options `--online`, `--offline` and `--local` select the queue.

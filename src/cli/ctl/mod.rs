@@ -11,6 +11,7 @@ mod definitions;
 mod exit;
 mod format;
 mod lists;
+mod members;
 mod names;
 mod node;
 mod options;
@@ -116,7 +117,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::ImportDefinitions
         | Verb::Access(_)
         | Verb::SetAlarm(_)
-        | Verb::Node(_) => {}
+        | Verb::Node(_)
+        | Verb::Member(_) => {}
     }
     // An invalid column is refused before any request.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -139,6 +141,12 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
     if let Verb::Node(verb) = manual.verb {
         let run = node::run(verb, limit, &invocation, (&target, &connector), console);
         return within(limit + node::MARGIN, manual.name, &target, run).await;
+    }
+    if let Verb::Member(verb) = manual.verb {
+        let wait = members::read(verb, &invocation, line, program)?;
+        let run = members::run(verb, wait, &invocation, (&target, &connector), console);
+        let limit = wait.map_or(limit, |wait| wait + node::MARGIN);
+        return within(limit, manual.name, &target, run).await;
     }
     let ask = ask(&invocation, &columns, &target, &connector, console);
     within(limit, manual.name, &target, ask).await
@@ -170,6 +178,11 @@ async fn within(
             Err(Failure::new(Exit::TimedOut, text))
         }
     }
+}
+
+/// The first argument; nothing if there is none.
+fn word(invocation: &Invocation) -> &str {
+    invocation.arguments.first().map_or("", String::as_str)
 }
 
 fn help(invocation: &Invocation, program: &str, console: &mut Console<'_>) -> Result<(), Failure> {
@@ -240,7 +253,8 @@ async fn ask(
         | Verb::AwaitStartup
         | Verb::GenerateCertificates
         | Verb::SetAlarm(_)
-        | Verb::Node(_) => Ok(()),
+        | Verb::Node(_)
+        | Verb::Member(_) => Ok(()),
     }
 }
 
@@ -301,7 +315,7 @@ async fn audit_groups(
         sleep(AUDIT_PAUSE).await;
     }
     let names = Names::of(&connected.cluster);
-    let replicas = connected.cluster.members.len();
+    let replicas = |group| audit::replicas(&connected.cluster, group);
     let (lines, agree) = audit::report(&audit.findings(), replicas, &names);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     console.say(&text);

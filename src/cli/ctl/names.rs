@@ -16,6 +16,12 @@ impl Names {
         self.0.get(&node).cloned().unwrap_or_else(|| format!("node{node}"))
     }
 
+    /// The node with that name, or with that id, which need not be one of a member.
+    pub(crate) fn id(&self, given: &str) -> Option<u32> {
+        let named = self.0.iter().find(|(_, name)| *name == given).map(|(node, _)| *node);
+        named.or_else(|| given.parse().ok().filter(|id| *id > 0))
+    }
+
     pub(crate) fn nodes(&self, nodes: &[u32]) -> Vec<String> {
         nodes.iter().map(|node| self.node(*node)).collect()
     }

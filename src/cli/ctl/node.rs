@@ -115,7 +115,7 @@ fn left(reply: &wire::DrainReply) -> Option<String> {
 }
 
 /// Who calls, for the log of the node.
-fn operator() -> String {
+pub(super) fn operator() -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     // What is not known is left out.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

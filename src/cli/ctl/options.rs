@@ -132,6 +132,8 @@ fn option(name: &str) -> Option<Option_> {
         "--user" => Option_::Valued("user"),
         "--host" => Option_::Valued("host"),
         "--limit" => Option_::Valued("limit"),
+        "--wait" => Option_::Valued("wait"),
+        "--drain" => Option_::Switch("drain"),
         _ => return None,
     })
 }

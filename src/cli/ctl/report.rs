@@ -1,6 +1,7 @@
 //! `cluster_status` and `status`, in rabbitmqctl's layout.
 
-use quorate_management::wire::{Cluster, Member, Node};
+use super::names::Names;
+use quorate_management::wire::{Cluster, Member, Node, Placement};
 use serde_json::{Value, json};
 
 /// Sections with a title and lines.
@@ -109,7 +110,37 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     });
     report.section("Listeners", listeners);
     report.section("Groups", group_lines(cluster));
+    report.section("Members", cluster.members.iter().map(member_line));
+    let names = Names::of(cluster);
+    report.section("Placement", cluster.placement.iter().map(|it| placement_line(it, &names)));
     report.text
+}
+
+/// What a member is to the cluster, and what it has of the groups (MEM 1).
+fn member_line(member: &Member) -> String {
+    // A node of an earlier release does not say.
+    let state = Some(member.state.as_str()).filter(|state| !state.is_empty());
+    let zone = Some(member.zone.as_str()).filter(|zone| !zone.is_empty());
+    format!(
+        "Node: {}, id: {}, state: {}, zone: {}, rpc address: {}, replicas: {}, leads: {}",
+        member.name,
+        member.id,
+        state.unwrap_or("unknown"),
+        zone.unwrap_or("none"),
+        member.rpc_address,
+        member.replicas,
+        member.leads
+    )
+}
+
+/// The nodes that replicate a group, and those that did if it moves; of the catalog's group, which
+/// every member replicates, those that vote (MEM 12).
+fn placement_line(placement: &Placement, names: &Names) -> String {
+    let what = if placement.group == 0 { " (catalog, voters)" } else { "" };
+    let nodes = names.nodes(&placement.nodes).join(", ");
+    let former = names.nodes(&placement.former).join(", ");
+    let moves = if former.is_empty() { String::new() } else { format!("; moves from: {former}") };
+    format!("Group: {}{what}, nodes: {nodes}{moves}", placement.group)
 }
 
 /// Whether a node is drained, in RabbitMQ's words.
@@ -175,6 +206,32 @@ pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
             "quorate_version": node.version,
         })),
         "groups": by_node(groups_json),
+        "machine_version": cluster.machine_version,
+        "members": cluster.members.iter().map(member_json).collect::<Value>(),
+        "placement": cluster.placement.iter().map(placement_json).collect::<Value>(),
+    })
+}
+
+fn member_json(member: &Member) -> Value {
+    json!({
+        "node": member.name,
+        "id": member.id,
+        "state": member.state,
+        "zone": member.zone,
+        "rpc_address": member.rpc_address,
+        "amqp_address": member.amqp_address,
+        "running": member.running,
+        "replicas": member.replicas,
+        "leads": member.leads,
+    })
+}
+
+fn placement_json(placement: &Placement) -> Value {
+    json!({
+        "group": placement.group,
+        "nodes": placement.nodes,
+        "moves": !placement.former.is_empty(),
+        "former": placement.former,
     })
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod access;
+mod members;
 mod node;
 mod world;
 
@@ -301,6 +302,17 @@ fn the_cluster_is_described() {
 
         Node: rabbit1@127.0.0.1, replicas: 3, leads: 0 1
         Node: rabbit2@127.0.0.1, replicas: 3, leads: 2
+
+        Members
+
+        Node: rabbit1@127.0.0.1, id: 1, state: member, zone: north, rpc address: ADDRESS1, replicas: 3, leads: 2
+        Node: rabbit2@127.0.0.1, id: 2, state: member, zone: none, rpc address: ADDRESS2, replicas: 3, leads: 1
+
+        Placement
+
+        Group: 0 (catalog, voters), nodes: rabbit1@127.0.0.1, rabbit2@127.0.0.1
+        Group: 1, nodes: rabbit1@127.0.0.1, rabbit2@127.0.0.1
+        Group: 2, nodes: rabbit1@127.0.0.1, rabbit2@127.0.0.1
         = 0
     "#]].assert_eq(&transcript(&cluster, "-n NODE cluster_status"));
     let json = transcript(&cluster, "-n NODE cluster_status --formatter json");
@@ -309,6 +321,20 @@ fn the_cluster_is_described() {
         json["running_nodes"],
         serde_json::json!(["rabbit1@127.0.0.1", "rabbit2@127.0.0.1"])
     );
+    let member = serde_json::json!({
+        "node": "rabbit2@127.0.0.1",
+        "id": 2,
+        "state": "member",
+        "zone": "",
+        "rpc_address": "ADDRESS2",
+        "amqp_address": "127.0.0.1:5672",
+        "running": true,
+        "replicas": 3,
+        "leads": 1,
+    });
+    assert_eq!(json["members"][1], member);
+    let placement = serde_json::json!({"group": 1, "nodes": [1, 2], "moves": false, "former": []});
+    assert_eq!(json["placement"][1], placement);
 }
 
 #[test]

@@ -81,6 +81,15 @@ fn the_cluster_may_be_a_table_in_the_file() {
     assert_eq!(members, ["1 at a:7672", "2 at [::1]:7673"]);
 }
 
+/// As in the chart, where all nodes get one text that ends with their own id and address.
+#[test]
+fn the_cluster_may_name_a_node_twice_with_the_same_address() {
+    let loaded = load(layer(&[("cluster", "1=a:1,2=b:1,1=a:1")]), Vec::new()).unwrap();
+    let members: Vec<String> =
+        loaded.settings.cluster.iter().map(|(id, at)| format!("{id} at {at}")).collect();
+    assert_eq!(members, ["1 at a:1", "2 at b:1"]);
+}
+
 #[test]
 fn a_number_beyond_its_bounds_is_refused_with_them() {
     let lines = [

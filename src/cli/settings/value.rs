@@ -200,8 +200,11 @@ impl SettingValue for Members {
                 .map_err(|why| format!("contains the id '{id}', which {why}"))?;
             let address = HostPort::take(address.trim())
                 .map_err(|why| format!("contains the address '{address}', which {why}"))?;
-            if members.contains_key(&id) {
-                return Err(format!("names node {id} twice"));
+            match members.get(&id) {
+                // So one list may be given to all nodes, each of which adds itself, as the chart does.
+                Some(known) if *known == address => continue,
+                Some(_) => return Err(format!("names node {id} twice")),
+                None => {}
             }
             if members.values().any(|other| *other == address) {
                 return Err(format!("gives the address {address} to two nodes"));

@@ -83,6 +83,7 @@ fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
         catalog_leader: None,
         members: Vec::new(),
         machine: MachineVersion::FIRST,
+        placement: Vec::new(),
     };
     let process = ProcessFacts { resident_bytes: 500, fds_open: 6, fds_limit: 1024, cores: 2 };
     expect_file!["tests.txt"].assert_eq(&text(&facts, process, &cluster, &view()));

@@ -111,6 +111,14 @@ fn no_vhost(vhost: &str) -> Failure {
     Failure::new(Exit::Data, format!("Virtual host '{vhost}' does not exist\n"))
 }
 
+/// The names of all virtual hosts.
+pub(in crate::cli::ctl) async fn vhost_names(
+    connected: &mut Connected,
+) -> Result<Vec<String>, Failure> {
+    let vhosts = ask(connected, What::Vhosts).await?.vhosts;
+    Ok(vhosts.into_iter().map(|vhost| vhost.name).collect())
+}
+
 async fn ask(connected: &mut Connected, what: What) -> Result<wire::AccessList, Failure> {
     let request = wire::AccessRequest { caller: wire::caller(), what: what.into() };
     let failed = |status: tonic::Status| call_failure(&status);

@@ -16,6 +16,7 @@ use quorate_rpc::Connector;
 use std::io::BufRead;
 use wire::close_request::Which;
 
+pub(super) use list::vhost_names;
 pub(super) use manuals::MANUALS;
 
 /// A verb about users, permissions or virtual hosts.

@@ -2,10 +2,14 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_broker::{Amount, ChangeError, Closing, DrainError, Left, SocketReport};
+use quorate_broker::{
+    Amount, ChangeError, Closing, DrainError, ForgetError, Kept, Left, MemberError, Rebalanced,
+    SocketReport, TransferError,
+};
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
-    ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
+    ConnectionId, ExchangeType, MemberDenial, MemberState, PermissionRecord, TopicPermissionRecord,
+    UserRecord, VhostRecord,
 };
 use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
 use quorate_management::{
@@ -31,6 +35,7 @@ pub(super) struct World {
     drained: Arc<AtomicBool>,
     hung: Arc<AtomicBool>,
     catalog: Arc<Mutex<Catalog>>,
+    forgotten: Arc<Mutex<Option<NodeId>>>,
 }
 
 /// Nodes that run until this value is dropped.
@@ -60,7 +65,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
     let addresses: Vec<String> =
         listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
     let mut worlds = Vec::new();
-    let catalog = Arc::default();
+    let (catalog, forgotten) = (Arc::default(), Arc::default());
     for (id, listener) in (1..).zip(listeners) {
         let world = World {
             id,
@@ -70,6 +75,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
             drained: Arc::default(),
             hung: Arc::default(),
             catalog: Arc::clone(&catalog),
+            forgotten: Arc::clone(&forgotten),
         };
         worlds.push(world.clone());
         let peers = Peers::new(NodeId(id), Connector::new(secret.clone(), None));
@@ -275,16 +281,30 @@ impl Source for World {
     }
 
     fn cluster(&self) -> ClusterView {
+        let forgotten = *self.forgotten.lock().unwrap();
         let member = |(id, address): (u16, &String)| MemberView {
             id: NodeId(id),
+            state: MemberState::Member,
+            zone: if id == 1 { "north".to_owned() } else { String::new() },
             rpc_address: address.clone(),
             amqp_address: "127.0.0.1:5672".to_owned(),
             running: true,
+            replicas: 3,
+            leads: if id == 1 { 2 } else { 1 },
+        };
+        let members = (1..).zip(&self.members).map(member);
+        let members: Vec<MemberView> = members.filter(|it| Some(it.id) != forgotten).collect();
+        let nodes: Vec<NodeId> = members.iter().map(|member| member.id).collect();
+        let placement = |group| PlacementView {
+            group: GroupId(group),
+            nodes: nodes.clone(),
+            former: Vec::new(),
         };
         ClusterView {
             cluster: Some(ClusterId(0xc1)),
             catalog_leader: Some(NodeId(1)),
-            members: (1..).zip(&self.members).map(member).collect(),
+            placement: (0..3).map(placement).collect(),
+            members,
             machine: MachineVersion::NEWEST,
         }
     }
@@ -435,5 +455,34 @@ impl Source for World {
 
     async fn revive(&self) {
         self.drained.store(false, Relaxed);
+    }
+
+    /// Every node runs.
+    async fn forget_member(&self, node: NodeId, running: bool) -> Result<(), ForgetError> {
+        if node.0 == self.id {
+            return Err(ForgetError::Itself(node));
+        }
+        if usize::from(node.0) > self.members.len() {
+            return Err(ForgetError::NotMember(node));
+        }
+        if !running {
+            return Err(ForgetError::Runs(node));
+        }
+        *self.forgotten.lock().unwrap() = Some(node);
+        Ok(())
+    }
+
+    async fn replace_member(&self, node: NodeId) -> Result<(), MemberError> {
+        if node.0 == 2 { Ok(()) } else { Err(MemberError::Denied(MemberDenial::NoMember { node })) }
+    }
+
+    async fn rebalance(&self) -> Rebalanced {
+        let why = TransferError::Declined;
+        let kept = Kept { group: GroupId(2), preferred: NodeId(1), why };
+        match self.id {
+            1 => Rebalanced { moved: vec![GroupId(1)], kept: Vec::new() },
+            2 if self.unready.load(Relaxed) => Rebalanced { moved: Vec::new(), kept: vec![kept] },
+            _ => Rebalanced::default(),
+        }
     }
 }

@@ -1,0 +1,284 @@
+//! Nodes come and go: they join, are forgotten and replaced, and the groups move, under load (MEM 3,
+//! MEM 10, MEM 11).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, open, open_confirming, publish_confirmed,
+};
+use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+const QUEUE: &str = "members";
+
+/// Until all groups have moved: two at a time.
+const MOVED: Duration = Duration::from_secs(300);
+
+/// Replicas of a queue group.
+const REPLICAS: usize = 3;
+
+/// What `cluster_status` says of members and groups.
+#[derive(Debug)]
+struct Seen {
+    machine: u64,
+    /// The state of each member.
+    members: BTreeMap<u64, String>,
+    /// The nodes of each group, the catalog's included.
+    nodes: BTreeMap<u64, BTreeSet<u64>>,
+    moves: bool,
+}
+
+impl Seen {
+    /// Asks a node.
+    async fn by(cluster: &Cluster, asked: u64) -> Result<Self, String> {
+        let status = cluster.ctl(asked, &["cluster_status", "-q", "--formatter", "json"]).await;
+        let status: Value = serde_json::from_str(&status.succeeded()?.stdout)
+            .map_err(|error| format!("no JSON: {error}"))?;
+        Self::of(&status).ok_or_else(|| format!("not as expected: {status}"))
+    }
+
+    fn of(status: &Value) -> Option<Self> {
+        let member = |member: &Value| {
+            let state = member.get("state")?.as_str()?.to_owned();
+            Some((member.get("id")?.as_u64()?, state))
+        };
+        let group = |placement: &Value| {
+            let nodes = placement.get("nodes")?.as_array()?.iter().map(Value::as_u64);
+            Some((placement.get("group")?.as_u64()?, nodes.collect::<Option<BTreeSet<u64>>>()?))
+        };
+        let placement = status.get("placement")?.as_array()?;
+        let moves = |it: &Value| it.get("moves").and_then(Value::as_bool).unwrap_or(true);
+        Some(Self {
+            machine: status.get("machine_version")?.as_u64()?,
+            members: status
+                .get("members")?
+                .as_array()?
+                .iter()
+                .map(member)
+                .collect::<Option<_>>()?,
+            nodes: placement.iter().map(group).collect::<Option<_>>()?,
+            moves: placement.iter().any(moves),
+        })
+    }
+
+    /// These nodes, and no others, are members; no group moves, each queue group is complete, on
+    /// members only, and spread evenly.
+    fn is_at_rest_on(&self, nodes: &[u64]) -> bool {
+        let members: BTreeSet<u64> = nodes.iter().copied().collect();
+        let all_are = self.members.keys().copied().collect::<BTreeSet<u64>>() == members
+            && self.members.values().all(|state| state == "member");
+        let queues = || self.nodes.iter().filter(|(group, _)| **group != 0).map(|(_, it)| it);
+        let complete = queues().all(|it| it.len() == REPLICAS && it.is_subset(&members));
+        let load = |node: &u64| queues().filter(|it| it.contains(node)).count();
+        let loads = || members.iter().map(load);
+        let even = loads().max().unwrap_or(0) <= loads().min().unwrap_or(0) + 1;
+        all_are && !self.moves && complete && even
+    }
+}
+
+/// Waits until these nodes are the members, and all groups are where they shall be.
+async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
+    eventually(&format!("all groups rest on {nodes:?}"), MOVED, || async {
+        let seen = Seen::by(cluster, 1).await?;
+        hold(seen.is_at_rest_on(nodes), || format!("{seen:?}"))
+    })
+    .await;
+}
+
+/// Waits until the cluster has members.
+async fn has_members(cluster: &Cluster) {
+    eventually("machine version 2", LIFECYCLE_BOUND, || async {
+        let seen = Seen::by(cluster, 1).await?;
+        hold(seen.machine >= 2, || format!("{seen:?}"))
+    })
+    .await;
+}
+
+/// `--cluster` of a node: the nodes 1 to 3, and itself.
+fn listed(cluster: &Cluster, id: u64) -> String {
+    let nodes: BTreeSet<u64> = [1, 2, 3, id].into();
+    let member = |id: &u64| format!("{id}={}", cluster.node(*id).rpc_address());
+    nodes.iter().map(member).collect::<Vec<_>>().join(",")
+}
+
+fn spawn(cluster: &Cluster, id: u64) {
+    let node = cluster.node(id);
+    node.spawn_with(&[("--cluster", &listed(cluster, id))]);
+}
+
+fn uris(cluster: &Cluster, nodes: &[u64]) -> Vec<String> {
+    nodes.iter().map(|id| cluster.amqp_uri(*id)).collect()
+}
+
+/// Clients that begin at one of these nodes and go from node to node.
+fn with_clients(load: Load, uris: &[String]) -> Load {
+    let publisher = PublisherOptions {
+        uris: uris.to_vec(),
+        per_second: 300,
+        reconnects: true,
+        ..PublisherOptions::new(String::new(), QUEUE)
+    };
+    let consumer = ConsumerOptions {
+        uris: uris.to_vec(),
+        reconnects: true,
+        ..ConsumerOptions::new(String::new(), QUEUE)
+    };
+    load.publish(publisher).consume(consumer)
+}
+
+/// Load on queues of every group and kind, through nodes 1 to 3.
+async fn under_load(cluster: &Cluster) -> Load {
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let mix = Mix::declare(cluster).await;
+    let uris = uris(cluster, &[1, 2, 3]);
+    let load = with_clients(Load::on(QUEUE), &uris);
+    let load = mix.load(load, &Homes { uris, reconnects: true });
+    load.delivers(500).await;
+    load
+}
+
+/// A node serves clients, whether it has a replica of their queue or not.
+async fn serves(node: &Node) {
+    let (connection, channel) = open_confirming(&node.amqp_uri()).await;
+    declare_quorum(&channel, "served").await;
+    publish_confirmed(&channel, "served", b"by any node").await;
+    connection.close(200, "served".into()).await.expect("close-ok");
+}
+
+/// Waits until the log of a node has this text.
+async fn says(node: &Node, text: &str) {
+    eventually(&format!("node {} says {text:?}", node.id()), LIFECYCLE_BOUND, || async {
+        hold(node.log().contains(text), || node.log())
+    })
+    .await;
+}
+
+/// Has node 1 forget a node, and waits until it is no member.
+async fn forget(cluster: &Cluster, id: u64) {
+    let node = id.to_string();
+    eventually(&format!("node {id} is forgotten"), MOVED, || async {
+        let forgotten = cluster.ctl(1, &["forget_cluster_node", &node, "--wait", "20"]).await;
+        forgotten.succeeded().map(|_| ())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_03_and_11_three_nodes_become_five_and_three_again_under_load() {
+    let cluster = Cluster::prepare(5, Options::default()).await;
+    (1..=3).for_each(|id| spawn(&cluster, id));
+    for id in 1..=3 {
+        cluster.node(id).ready().await;
+    }
+    has_members(&cluster).await;
+    let load = under_load(&cluster).await;
+    let from = load.history().now();
+
+    for id in [4, 5] {
+        spawn(&cluster, id);
+    }
+    for id in [4, 5] {
+        cluster.node(id).ready().await;
+        serves(cluster.node(id)).await;
+    }
+    at_rest_on(&cluster, &[1, 2, 3, 4, 5]).await;
+    let load = with_clients(load, &uris(&cluster, &[4, 5, 1]));
+    let load = with_clients(load, &uris(&cluster, &[5, 4, 2]));
+    load.delivers(500).await;
+    cluster.ctl(4, &["rebalance", "quorum"]).await.succeeded().expect("leaders in their places");
+    figure("three nodes become five: longest gaps", load.longest_gaps(from));
+
+    let from = load.history().now();
+    let refused = cluster.ctl(1, &["forget_cluster_node", "5"]).await;
+    assert_eq!(refused.code, 69, "{refused:?}");
+    assert!(refused.stderr.contains("node 5 is running: stop it first"), "{refused:?}");
+    for (id, rest) in [(5, &[1, 2, 3, 4][..]), (4, &[1, 2, 3][..])] {
+        let (status, _) = cluster.node(id).sigterm().await;
+        assert!(status.success(), "node {id}: {status}");
+        forget(&cluster, id).await;
+        at_rest_on(&cluster, rest).await;
+        load.delivers(300).await;
+    }
+    figure("five nodes become three: longest gaps", load.longest_gaps(from));
+    load.finish(&cluster).await;
+}
+
+/// Node 3 loses its data directory.
+async fn lose_disk(cluster: &Cluster) {
+    let node = cluster.node(3);
+    node.kill9();
+    fs::remove_dir_all(node.data_dir()).expect("the data directory");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_10_a_node_that_lost_its_disk_waits_until_it_is_replaced_by_name() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    has_members(&cluster).await;
+    let load = under_load(&cluster).await;
+    let early = cluster.ctl(1, &["replace_cluster_node", "3"]).await;
+    assert_eq!(early.code, 69, "{early:?}");
+
+    lose_disk(&cluster).await;
+    let node = cluster.node(3);
+    node.spawn();
+    says(node, "replace_cluster_node").await;
+    load.confirms(300).await;
+    assert!(node.runs(), "{}", node.log());
+    let ready = node.get("/health/ready").await;
+    assert!(ready.is_err() || ready.is_ok_and(|it| it.status == 503), "it serves unasked");
+
+    eventually("node 3 is replaced", LIFECYCLE_BOUND, || async {
+        cluster.ctl(1, &["replace_cluster_node", "3"]).await.succeeded().map(|_| ())
+    })
+    .await;
+    node.ready().await;
+    at_rest_on(&cluster, &[1, 2, 3]).await;
+    serves(node).await;
+    load.delivers(300).await;
+    load.finish(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_10_a_node_that_lost_its_disk_replaces_itself_if_that_is_allowed() {
+    let cluster = Cluster::start(3, Options::default().with("--replace-lost-disk", "true")).await;
+    has_members(&cluster).await;
+    let load = under_load(&cluster).await;
+    lose_disk(&cluster).await;
+    cluster.node(3).restart().await;
+    at_rest_on(&cluster, &[1, 2, 3]).await;
+    serves(cluster.node(3)).await;
+    load.delivers(300).await;
+    load.finish(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_11_a_forgotten_node_ends_and_joins_anew_with_an_empty_directory() {
+    let cluster = Cluster::start(4, Options::default().with("--queue-replicas", "3")).await;
+    has_members(&cluster).await;
+    at_rest_on(&cluster, &[1, 2, 3, 4]).await;
+    let node = cluster.node(4);
+    // It is drained and forgotten as it runs.
+    let forgotten = cluster.ctl(1, &["forget_cluster_node", "4", "--drain"]).await;
+    forgotten.succeeded().expect("forgotten");
+    assert!(!node.ends().await.success());
+    says(node, "forgotten").await;
+    forget(&cluster, 4).await;
+    at_rest_on(&cluster, &[1, 2, 3]).await;
+
+    // Its directory never comes back.
+    node.spawn();
+    assert!(!node.ends().await.success());
+    let aside = cluster.folder().join("set-aside");
+    fs::rename(node.data_dir(), aside).expect("the directory set aside");
+    node.spawn();
+    node.ready().await;
+    at_rest_on(&cluster, &[1, 2, 3, 4]).await;
+    serves(node).await;
+}

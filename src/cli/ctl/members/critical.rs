@@ -1,0 +1,51 @@
+//! Groups that need a node for their majority. Pure.
+
+use quorate_management::wire;
+use std::collections::BTreeSet;
+
+/// The groups that would have no majority of running replicas if the node stopped. A group that moves
+/// needs a majority of both its former replicas and its new ones.
+pub(super) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
+    let running = cluster.members.iter().filter(|member| member.running && member.id != node);
+    let running: BTreeSet<u32> = running.map(|member| member.id).collect();
+    let loses = |nodes: &[u32]| {
+        let left = nodes.iter().filter(|it| running.contains(it)).count();
+        nodes.contains(&node) && left * 2 <= nodes.len()
+    };
+    let critical = cluster.placement.iter().filter(|it| loses(&it.nodes) || loses(&it.former));
+    critical.map(|placement| placement.group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(running: &[u32], placement: &[(&[u32], &[u32])]) -> wire::Cluster {
+        let member =
+            |id| wire::Member { id, running: running.contains(&id), ..wire::Member::default() };
+        let placement = (0..).zip(placement).map(|(group, (nodes, former))| wire::Placement {
+            group,
+            nodes: nodes.to_vec(),
+            former: former.to_vec(),
+        });
+        wire::Cluster {
+            members: (1..=5).map(member).collect(),
+            placement: placement.collect(),
+            ..wire::Cluster::default()
+        }
+    }
+
+    #[test]
+    fn a_node_is_critical_for_groups_that_lose_their_majority_with_it() {
+        let all = [1, 2, 3, 4, 5];
+        let three: &[(&[u32], &[u32])] = &[(&[1, 2, 3], &[]), (&[1, 4, 5], &[]), (&all, &[])];
+        assert!(groups(&cluster(&all, three), 1).is_empty());
+        assert_eq!(groups(&cluster(&[1, 3, 4, 5], three), 1), [0]);
+        assert_eq!(groups(&cluster(&[1, 3, 4], three), 1), [0, 1, 2]);
+        assert_eq!(groups(&cluster(&[1, 3, 4], three), 2), [0; 0], "it does not run");
+        let moves: &[(&[u32], &[u32])] = &[(&[1, 4, 5], &[1, 2, 3])];
+        assert!(groups(&cluster(&all, moves), 1).is_empty());
+        assert_eq!(groups(&cluster(&[1, 3, 4, 5], moves), 1), [0]);
+        assert_eq!(groups(&cluster(&all, &[(&[1], &[])]), 1), [0]);
+    }
+}
