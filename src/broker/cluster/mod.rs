@@ -1,16 +1,23 @@
-//! This node as a member of its cluster: its starts, and the other nodes' failures. The steps are in
-//! `failure`.
+//! This node as a member of its cluster: its starts, the other nodes' failures, and who enters. The
+//! steps are in `failure` and `entrance`.
 
 pub(crate) mod alarm;
 pub(crate) mod alarm_settings;
 pub(crate) mod alarms;
+pub(crate) mod applicants;
+pub(crate) mod entrance;
 pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod liveness;
 pub(crate) mod maintenance;
 pub(crate) mod sink;
 
-use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};
+use crate::{
+    base::Base,
+    cluster::{applicants::Applicants, failures::Failures},
+    front::clients::Clients,
+    leader::Leader,
+};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -21,6 +28,8 @@ pub(crate) struct Cluster {
     pub(crate) clients: Arc<Clients>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) failures: Arc<Failures>,
+    /// Directories that ask for the ids of other ones.
+    pub(crate) applicants: Applicants,
     /// Whether this process's session is in force.
     pub(crate) started: watch::Sender<bool>,
 }
@@ -38,6 +47,7 @@ impl Cluster {
             clients: Arc::clone(clients),
             leader: Arc::clone(leader),
             failures: Arc::clone(failures),
+            applicants: Applicants::default(),
             started: watch::Sender::new(false),
         }
     }
