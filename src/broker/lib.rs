@@ -43,6 +43,7 @@ use quorate_client::{self as client, memory};
 pub use broker::Broker;
 pub use cluster::{
     alarm_settings::{AlarmBounds, AlarmSettings, Amount},
+    entrance::{Applicant, Entrance, Joined, MemberError},
     maintenance::Left,
     operations::{ForgetError, Kept, Rebalanced},
 };

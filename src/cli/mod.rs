@@ -4,6 +4,7 @@ mod allocator;
 mod ctl;
 mod definitions_file;
 mod dev;
+mod joining;
 mod logging;
 mod machine;
 mod memory;

@@ -3,10 +3,12 @@
 //! 1. The cluster secret is found or made.
 //! 2. The files of TLS and of definitions are read. The ports are bound, so that one in use is refused before
 //!    anything is touched.
-//! 3. The data directory is opened and the broker started (`wiring`).
-//! 4. The rpc port, then HTTP, then AMQP are served. Definitions are imported when the node is ready
-//!    but for them.
-//! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
+//! 3. The data directory is opened. The rpc port and HTTP are served: nodes that start at the same time
+//!    ask each other whether there is a cluster.
+//! 4. A node with an empty directory enters the cluster (`joining`).
+//! 5. The groups and the broker start (`wiring`), and AMQP is served. Definitions are imported when the
+//!    node is ready but for them.
+//! 6. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
 //!    port closes, leaderships are handed over, clients are told, the disk is left in order, the
 //!    other ports close.
 
@@ -14,7 +16,7 @@ use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
-use super::wiring::{self, Clients, Node, WiringError};
+use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
@@ -23,7 +25,7 @@ use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
     Router, log_readiness,
 };
-use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
+use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
 use std::io;
 use std::net::SocketAddr;
@@ -198,7 +200,7 @@ pub(crate) async fn run(
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let asked = stop_requests(exit_on_stdin_close)?;
+    let mut asked = Box::pin(stop_requests(exit_on_stdin_close)?);
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let tls = Tls::load(settings)?;
@@ -214,27 +216,28 @@ pub(crate) async fn run(
         "node is starting"
     );
     tls.keep_current();
-    let mut node = wiring::start(settings, &facts, secret.clone(), tls.rpc.clone()).await?;
-    let importing = definitions.map(|file| file.begin_import(node.broker.clone()));
-
-    let (stop, stopping) = watch::channel(false);
-    let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
-    let runtimes = [("quorate", Handle::current()), ("clients", clients.runtime.clone())];
-    let pulses = Pulses::watch(&runtimes);
-    let routes = routes(&node, &facts, pulses.clone(), peers);
-    let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
-    let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts), pulses);
-    let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
+    let prepared = wiring::prepare(settings, &facts, secret.clone(), tls.rpc.clone())?;
+    let importing = definitions.map(|file| file.begin_import(prepared.broker.clone()));
+    let connector = Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer));
+    let pulses =
+        Pulses::watch(&[("quorate", Handle::current()), ("clients", clients.runtime.clone())]);
+    let http = (http, http_tls.zip(tls.http));
+    let served = Served::begin(&prepared, &facts, (rpc, http), pulses, connector.clone());
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
         tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
     };
+    let joined = tokio::select! {
+        joined = prepared.enter(settings, &connector) => joined?,
+        signal = &mut asked => return Ok(abandon(prepared, served, signal).await),
+    };
+    let mut node = prepared.start(settings, joined).await?;
     node.serve_amqp(amqp, &clients);
     tracing::info!("node started, waiting for a majority of the nodes and leaders of all groups");
     let reporting = tokio::spawn(log_readiness(node.broker.clone()));
 
     let reason = tokio::select! {
-        signal = asked => ExitReason::Asked(signal.unwrap_or("end of the signal streams")),
+        signal = asked => ExitReason::Asked(named(signal)),
         fatal = node.fatal() => ExitReason::Fatal(fatal),
     };
     if let ExitReason::Asked(signal) = reason {
@@ -244,25 +247,67 @@ pub(crate) async fn run(
         }
         tracing::info!(signal, "node is stopping");
         node.stop().await;
-        stop.send_replace(true);
-        log_end("rpc", rpc.await);
-        for http in http {
-            if let Err(error) = http.await {
-                tracing::warn!(port = "http", %error, "the server of a port failed");
-            }
-        }
+        served.end().await;
         tracing::info!("node stopped");
     }
     Ok(reason)
 }
 
+fn named(signal: Option<&'static str>) -> &'static str {
+    signal.unwrap_or("end of the signal streams")
+}
+
+/// Ends a node that was asked to stop before it had entered a cluster.
+async fn abandon(prepared: Prepared, served: Served, signal: Option<&'static str>) -> ExitReason {
+    let signal = named(signal);
+    tracing::info!(signal, "node is stopping before it has entered a cluster");
+    prepared.abandon();
+    served.end().await;
+    tracing::info!("node stopped");
+    ExitReason::Asked(signal)
+}
+
+/// The ports that are served from the beginning to the end: those of nodes and operators.
+struct Served {
+    stop: watch::Sender<bool>,
+    rpc: JoinHandle<Result<(), ListenError>>,
+    http: Vec<JoinHandle<()>>,
+}
+
+impl Served {
+    fn begin(
+        prepared: &Prepared,
+        facts: &Arc<NodeFacts>,
+        (rpc, (http, https)): (Listener, (TcpListener, Option<(TcpListener, Acceptor)>)),
+        pulses: Pulses,
+        connector: Connector,
+    ) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let routes = routes(prepared, facts, pulses.clone(), Peers::new(facts.id, connector));
+        let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
+        let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
+        let router = quorate_management::router(prepared.broker.clone(), Arc::clone(facts), pulses);
+        Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
+    }
+
+    async fn end(self) {
+        self.stop.send_replace(true);
+        log_end("rpc", self.rpc.await);
+        for http in self.http {
+            if let Err(error) = http.await {
+                tracing::warn!(port = "http", %error, "the server of a port failed");
+            }
+        }
+    }
+}
+
 /// What the rpc port serves: the links of other nodes, and what `quorate ctl` asks.
-fn routes(node: &Node, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
-    let broker = &node.broker;
+fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
+    let broker = &prepared.broker;
     let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
     let access = AccessService::new(broker.clone(), peers);
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
-    let routes = node.routes.clone().add_service(AdminServer::new(admin));
+    let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
     routes.add_service(PoliciesServer::new(policies))
 }
@@ -310,15 +355,6 @@ fn log_end<E: std::fmt::Display>(
         Ok(Err(error)) => tracing::warn!(port, %error, "the server of a port failed"),
         Err(error) => tracing::warn!(port, %error, "the server of a port failed"),
     }
-}
-
-async fn serve_rpc(
-    listener: Listener,
-    routes: Routes,
-    door: Door,
-    stopping: watch::Receiver<bool>,
-) -> Result<(), ListenError> {
-    listener.serve(routes, door, stopped(stopping)).await
 }
 
 /// Resolves when the node stops.

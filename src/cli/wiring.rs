@@ -1,29 +1,39 @@
 //! Assembles a node from its parts: storage, groups, links, broker, AMQP front end.
+//!
+//! A node is prepared first: its directory is open, and its rpc port can be served, so that nodes that
+//! start at the same time find each other. Then it enters the cluster (`joining`), and only then
+//! its groups start.
 
 use super::{
-    allocator, machine,
+    allocator,
+    joining::{self, Newcomer},
+    machine,
     memory::Division,
     settings::{Identity, RABBITMQ_VERSION, Settings},
 };
 use parking_lot::RwLock;
 use quorate_amqp::Listeners;
 use quorate_broker::{
-    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
-    WallClock,
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, Joined, NodeLimits,
+    SpillSettings, WallClock,
 };
 use quorate_catalog::{Catalog, ClusterShape};
-use quorate_management::NodeFacts;
+use quorate_management::{
+    MemberService, NodeFacts,
+    wire::{EnterRequest, members_server::MembersServer},
+};
 use quorate_raft::{Groups, Inbox, Sinks};
-use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links, MachineCell};
+use quorate_rpc::{ClusterCell, ClusterSecret, Connector, Door, LinkConfig, Links, MachineCell};
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_tls::Mutual;
 use quorate_types::{
-    BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, MachineVersion, NodeId, ShortString,
+    BootNumber, ClusterId, FieldTable, FieldValue, GroupId, Incarnation, MachineVersion, NodeId,
+    ReplicaNumber, ShortString,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use tonic::service::Routes;
@@ -43,13 +53,30 @@ pub(crate) enum WiringError {
     /// The cluster was formed with another number of groups.
     #[error("setting queue_groups: the cluster was formed with {formed} queue groups, not {asked}")]
     QueueGroups { formed: u16, asked: u16 },
+    /// The cluster does not let the node in.
+    #[error(transparent)]
+    Refused(#[from] joining::Refusal),
+    /// The data directory cannot be read or written.
+    #[error("setting data_dir: {0}")]
+    Storage(#[from] StorageError),
+}
+
+/// A node whose groups do not run yet.
+pub(crate) struct Prepared {
+    pub(crate) broker: Broker,
+    /// gRPC services of the links between nodes, and for nodes that enter the cluster.
+    pub(crate) routes: Routes,
+    inbox: Inbox,
+    sinks: Sinks,
+    links: Links,
+    cluster: ClusterCell,
+    database: Arc<Database>,
+    fatal: mpsc::Receiver<String>,
 }
 
 /// The running parts of a node.
 pub(crate) struct Node {
     pub(crate) broker: Broker,
-    /// gRPC services of the links between nodes.
-    pub(crate) routes: Routes,
     groups: Arc<Groups>,
     links: Links,
     database: Arc<Database>,
@@ -75,13 +102,13 @@ struct Amqp {
     serving: JoinHandle<()>,
 }
 
-/// Opens the data directory and starts the parts.
-pub(crate) async fn start(
+/// Opens the data directory and makes the parts that run before the groups.
+pub(crate) fn prepare(
     settings: &Settings,
     facts: &NodeFacts,
     secret: ClusterSecret,
     tls: Option<Mutual>,
-) -> Result<Node, WiringError> {
+) -> Result<Prepared, WiringError> {
     let (fatal_sender, fatal) = mpsc::channel(1);
     let memory = Division::of(settings, machine::memory_bytes());
     tracing::debug!(?memory, "division of the memory, in bytes");
@@ -117,16 +144,95 @@ pub(crate) async fn start(
             let _ = fatal_sender.try_send(format!("group {group}: {reason}"));
         }),
     };
+    let members = MemberService::new(broker.clone(), cluster.clone());
     let routes = Routes::default().add_service(links.service());
-    let groups = Groups::start(raft_settings(settings), &database, links.clone(), &inbox, sinks);
-    let groups = Arc::new(groups.await?);
-    check_shape(&groups, settings)?;
-    broker.begin(Arc::clone(&groups), links.clone(), &database);
-    // Only now, since the links must know from the catalog which data directories of the other
-    // nodes are valid.
-    links.open();
-    tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
-    Ok(Node { broker, routes, groups, links, database, fatal, amqp: None })
+    let routes = routes.add_service(MembersServer::new(members));
+    Ok(Prepared { broker, routes, inbox, sinks, links, cluster, database, fatal })
+}
+
+impl Prepared {
+    /// Authenticates connections to the rpc port.
+    pub(crate) fn door(&self) -> Door {
+        self.links.door()
+    }
+
+    /// Waits until it is known how this node takes part in a cluster: as a member that joins, or as
+    /// one whose directory says what it has, or is to found the cluster (`None`). Nothing is changed
+    /// when it is cancelled.
+    pub(crate) async fn enter(
+        &self,
+        settings: &Settings,
+        connector: &Connector,
+    ) -> Result<Option<Joined>, WiringError> {
+        let catalog = self.database.group(GroupId::CATALOG)?;
+        let others = peers(settings);
+        // A process may have ended after it had joined and before it had any of the catalog.
+        if catalog.log_state().last.is_some() || others.is_empty() {
+            return Ok(None);
+        }
+        let identity = self.database.identity();
+        let request = EnterRequest {
+            node: settings.node_id.0.into(),
+            incarnation: identity.incarnation.0,
+            address: settings.rpc_address().to_string(),
+            zone: settings.zone.clone(),
+            machine_newest: self.links.machine().newest().0,
+            replace_lost_disk: settings.replace_lost_disk,
+            nodes: members(settings).into_iter().map(|node| node.0.into()).collect(),
+        };
+        let may_found = identity.cluster.is_none();
+        let newcomer = Newcomer { me: settings.node_id, request, others, may_found };
+        Ok(joining::enter(&newcomer, connector).await?)
+    }
+
+    /// Starts the parts, after [`Prepared::enter`].
+    pub(crate) async fn start(
+        self,
+        settings: &Settings,
+        joined: Option<Joined>,
+    ) -> Result<Node, WiringError> {
+        let mut raft = raft_settings(settings);
+        if let Some(joined) = joined {
+            raft.first = Some(self.join(settings, joined).await?);
+        }
+        let Self { broker, inbox, sinks, links, cluster, database, fatal, .. } = self;
+        let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks);
+        let groups = Arc::new(groups.await?);
+        check_shape(&groups, settings)?;
+        broker.begin(Arc::clone(&groups), links.clone(), &database);
+        // Only now, since the links must know from the catalog which data directories of the other
+        // nodes are valid.
+        links.open();
+        tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
+        Ok(Node { broker, groups, links, database, fatal, amqp: None })
+    }
+
+    /// Makes this node one of the cluster that it has joined (MEM 3), and returns the number of its
+    /// replica of the catalog. The directory belongs to the cluster before it has anything of it, and
+    /// is refused before that by binaries that do not know the cluster's machine version (MEM 15).
+    async fn join(
+        &self,
+        settings: &Settings,
+        joined: Joined,
+    ) -> Result<ReplicaNumber, WiringError> {
+        let Joined { shape, machine, first, peers } = joined;
+        check_queue_groups(shape, settings)?;
+        self.database.machine_mark().raise(machine)?;
+        self.links.machine().raise(machine);
+        let (sender, written) = oneshot::channel();
+        self.database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
+        written.await.unwrap_or(Err(StorageError::Closed))?;
+        self.cluster.set(shape.cluster);
+        self.links.add_peers(&peers);
+        tracing::info!(cluster = shape.cluster.0, replica = %first, "this node joins a cluster");
+        Ok(first)
+    }
+
+    /// Ends a node that has not started.
+    pub(crate) fn abandon(self) {
+        self.links.stop();
+        self.database.close();
+    }
 }
 
 fn open(
@@ -182,13 +288,12 @@ fn raft_settings(settings: &Settings) -> quorate_raft::Settings {
 }
 
 fn check_shape(groups: &Groups, settings: &Settings) -> Result<(), WiringError> {
-    let asked = settings.queue_groups;
-    match groups.catalog().shape() {
-        Some(shape) if shape.queue_groups != asked => {
-            Err(WiringError::QueueGroups { formed: shape.queue_groups, asked })
-        }
-        Some(_) | None => Ok(()),
-    }
+    groups.catalog().shape().map_or(Ok(()), |shape| check_queue_groups(shape, settings))
+}
+
+fn check_queue_groups(shape: ClusterShape, settings: &Settings) -> Result<(), WiringError> {
+    let (formed, asked) = (shape.queue_groups, settings.queue_groups);
+    if formed == asked { Ok(()) } else { Err(WiringError::QueueGroups { formed, asked }) }
 }
 
 /// Stores the cluster's identity once it is known, and passes it to the links.
@@ -242,6 +347,8 @@ fn broker_settings(
         queue_replicas: None,
         rpc_address: settings.rpc_address().to_string(),
         amqp_address: settings.amqp_address().to_string(),
+        zone: settings.zone.clone(),
+        queue_replicas: settings.queue_replicas,
         shape: ClusterShape {
             cluster: ClusterId(rand::random()),
             queue_groups: settings.queue_groups,
@@ -323,11 +430,6 @@ fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
 }
 
 impl Node {
-    /// Authenticates connections to the rpc port.
-    pub(crate) fn door(&self) -> Door {
-        self.links.door()
-    }
-
     /// Accepts AMQP clients until the node stops.
     pub(crate) fn serve_amqp(&mut self, listeners: Listeners, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));

@@ -7,6 +7,7 @@ mod convert;
 mod facts;
 mod http;
 mod liveness;
+mod members;
 mod merge;
 mod metrics;
 mod peers;
@@ -16,7 +17,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, client and server of `proto/admin.proto` and `proto/access.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
+/// `proto/members.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -42,6 +44,7 @@ pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
+pub use members::MemberService;
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use readiness::log_readiness;

@@ -51,7 +51,8 @@ pub struct Groups {
 impl Groups {
     /// Starts the catalog group and the queue groups: reads their state back, applies what their
     /// logs have committed (the sinks are called meanwhile, not leading), and opens the inbox. Groups
-    /// without a log are founded as soon as all members are there (`founding`).
+    /// without a log are founded as soon as all members are there (`founding`). A node that joins a
+    /// formed cluster begins its replica of the catalog only, from which it learns of others (MEM 3).
     ///
     /// # Errors
     /// What [`StartError`] names; the process should end.
@@ -62,20 +63,14 @@ impl Groups {
         inbox: &Inbox,
         sinks: Sinks,
     ) -> Result<Self, StartError> {
-        if !settings.members.contains(&settings.me) {
-            return Err(StartError::NotMember(settings.me));
-        }
         tick_every(settings.raft_heartbeat / 2);
         let fatal = Arc::clone(&sinks.fatal);
         let copy = Arc::clone(&sinks.copy);
         let starter = Starter::new(settings.clone(), Arc::clone(database), links.clone(), sinks)?;
-        let mut groups = BTreeMap::new();
-        for id in (0..=settings.queue_groups).map(GroupId) {
-            // One that was removed is not started again.
-            if let Some(name) = starter.present(id)? {
-                groups.insert(id, starter.start(id, name).await?);
-            }
+        if starter.is_founder() && !settings.members.contains(&settings.me) {
+            return Err(StartError::NotMember(settings.me));
         }
+        let groups = replicas(&settings, &starter).await?;
         let writer = database.writer().clone();
         let shared = Arc::new(Shared::new(settings, links, writer, groups, fatal));
         let (inbox, starter) = (inbox.clone(), Arc::new(starter));
@@ -90,9 +85,13 @@ impl Groups {
         let machine = self.catalog().machine();
         for group in shared.all() {
             set_to_work(shared, &group);
-            founding::check_members(&shared.settings, &group, machine).await?;
+            if self.starter.is_founder() {
+                founding::check_members(&shared.settings, &group, machine).await?;
+            }
         }
-        tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
+        if self.starter.is_founder() {
+            tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
+        }
         tokio::spawn(until_stopped(shared, heartbeats::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, checkpoints(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, purge::run(Arc::clone(shared))));
@@ -305,6 +304,27 @@ impl std::fmt::Debug for Groups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.all()).finish()
     }
+}
+
+/// The replicas that this node has, with the one that it joins with.
+async fn replicas(
+    settings: &Settings,
+    starter: &Starter,
+) -> Result<BTreeMap<GroupId, Arc<Group>>, StartError> {
+    let mut groups = BTreeMap::new();
+    if let Some(number) = settings.first
+        && starter.may_begin(GroupId::CATALOG, number)?
+    {
+        let name = ReplicaId { node: settings.me, number };
+        groups.insert(GroupId::CATALOG, starter.begin(GroupId::CATALOG, name).await?);
+    }
+    for id in (0..=settings.queue_groups).map(GroupId).filter(|id| !groups.contains_key(id)) {
+        // One that was removed is not started again.
+        if let Some(name) = starter.present(id)? {
+            groups.insert(id, starter.start(id, name).await?);
+        }
+    }
+    Ok(groups)
 }
 
 fn set_to_work(shared: &Arc<Shared>, group: &Arc<Group>) {

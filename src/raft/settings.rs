@@ -1,7 +1,7 @@
 //! Settings with which the groups of a node are started.
 
 use openraft::{Config, ConfigError, SnapshotPolicy};
-use quorate_types::NodeId;
+use quorate_types::{NodeId, ReplicaNumber};
 use std::{collections::BTreeSet, time::Duration};
 
 /// Default number of queue groups of a new cluster (DESIGN §2).
@@ -15,6 +15,9 @@ pub struct Settings {
     /// The nodes of the cluster, this one among them; the same on every node. They have an effect
     /// only when a group is formed: later its membership is in its log.
     pub members: BTreeSet<NodeId>,
+    /// Number of the replica of the catalog with which this node joins a formed cluster (MEM 3). `None`:
+    /// it founds the cluster, or its directory says what it has.
+    pub first: Option<ReplicaNumber>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
     /// Interval between two heartbeats of a leader.
@@ -46,6 +49,7 @@ impl Settings {
         Self {
             me,
             members: members.into_iter().collect(),
+            first: None,
             queue_groups: QUEUE_GROUPS,
             raft_heartbeat: Duration::from_millis(125),
             election_min: Duration::from_millis(300),

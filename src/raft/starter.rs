@@ -35,6 +35,8 @@ pub(crate) struct Starter {
     database: Arc<Database>,
     links: Links,
     sinks: Sinks,
+    /// Number of the directory's replica of the catalog; that of the founding is 0.
+    first: ReplicaNumber,
 }
 
 /// The parts of a group that differ between the catalog and queue groups.
@@ -46,34 +48,42 @@ struct Kind {
 
 impl Starter {
     /// # Errors
-    /// Settings that contradict each other.
+    /// Settings that contradict each other, or a failed read.
     pub(crate) fn new(
         settings: Settings,
         database: Arc<Database>,
         links: Links,
         sinks: Sinks,
     ) -> Result<Self, StartError> {
-        Ok(Self { config: Arc::new(settings.raft()?), settings, database, links, sinks })
+        let config = Arc::new(settings.raft()?);
+        let record = record(&database, GroupId::CATALOG)?;
+        let first = record.map(|record| record.number).max(settings.first).unwrap_or_default();
+        Ok(Self { config, settings, database, links, sinks, first })
     }
 
-    /// The replica of a group that this node has on disk, or that of the founding. `None`: the last
-    /// one was removed (MEM 9).
+    /// Whether the directory is one of those that founded the cluster, or are to found it (MEM 2).
+    pub(crate) fn is_founder(&self) -> bool {
+        self.first == ReplicaNumber(0)
+    }
+
+    /// The replica of a group that this node has on disk, or that of the founding. `None`: it has had
+    /// none, or the last one was removed (MEM 9).
     pub(crate) fn present(&self, id: GroupId) -> Result<Option<ReplicaId>, StartError> {
-        let number = match self.record(id)? {
+        let number = match record(&self.database, id)? {
             Some(record) if !record.is_present => return Ok(None),
             Some(record) => record.number,
-            None => ReplicaNumber(0),
+            None if self.is_founder() => ReplicaNumber(0),
+            None => return Ok(None),
         };
         Ok(Some(ReplicaId { node: self.settings.me, number }))
     }
 
-    /// Whether no replica with that number, or a later one, has been here (MEM 9).
+    /// Whether no replica with that number, or a later one, has been here (MEM 9), and it is not one of
+    /// an earlier directory of the node: those have lower numbers than its replica of the catalog
+    /// (MEM 10).
     pub(crate) fn may_begin(&self, id: GroupId, number: ReplicaNumber) -> Result<bool, StartError> {
-        Ok(self.record(id)?.is_none_or(|record| record.number < number))
-    }
-
-    fn record(&self, id: GroupId) -> Result<Option<ReplicaRecord>, StartError> {
-        self.database.replica(id).map_err(|source| StartError::Storage { group: id, source })
+        let is_new = record(&self.database, id)?.is_none_or(|record| record.number < number);
+        Ok(is_new && number >= self.first)
     }
 
     pub(crate) fn sinks(&self) -> &Sinks {
@@ -176,6 +186,10 @@ impl Starter {
             Parts { me: name, raft, queues, replica, standing, store, links, metrics, sending };
         Ok(Group::new(&self.settings, parts))
     }
+}
+
+fn record(database: &Database, id: GroupId) -> Result<Option<ReplicaRecord>, StartError> {
+    database.replica(id).map_err(|source| StartError::Storage { group: id, source })
 }
 
 /// Waits for a write.

@@ -1,9 +1,11 @@
-//! This node as a member of its cluster: its starts, the other nodes' failures, and what operators
-//! change of it. The steps are in `failure`.
+//! This node as a member of its cluster: its starts, the other nodes' failures, who enters, and what
+//! operators change of it. The steps are in `failure`, `membership` and `entrance`.
 
 pub(crate) mod alarm;
 pub(crate) mod alarm_settings;
 pub(crate) mod alarms;
+pub(crate) mod applicants;
+pub(crate) mod entrance;
 pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod liveness;
@@ -12,7 +14,12 @@ pub(crate) mod membership;
 pub(crate) mod operations;
 pub(crate) mod sink;
 
-use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};
+use crate::{
+    base::Base,
+    cluster::{applicants::Applicants, failures::Failures},
+    front::clients::Clients,
+    leader::Leader,
+};
 use parking_lot::Mutex;
 use quorate_types::GroupId;
 use std::{collections::BTreeSet, sync::Arc};
@@ -25,6 +32,8 @@ pub(crate) struct Cluster {
     pub(crate) clients: Arc<Clients>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) failures: Arc<Failures>,
+    /// Directories that ask for the ids of other ones.
+    pub(crate) applicants: Applicants,
     /// Whether this process's session is in force.
     pub(crate) started: watch::Sender<bool>,
     /// Groups whose placement is being reported as reached.
@@ -46,6 +55,7 @@ impl Cluster {
             clients: Arc::clone(clients),
             leader: Arc::clone(leader),
             failures: Arc::clone(failures),
+            applicants: Applicants::default(),
             started: watch::Sender::new(false),
             reporting: Mutex::default(),
             following: Mutex::default(),

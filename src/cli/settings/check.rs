@@ -18,12 +18,17 @@ const LOGIN_DELAY_MS_MOST: u64 = 10_000;
 /// Minimum of the time of Q-62: leaders report contact twice a second, and a quarter of this time
 /// may pass without a report.
 const UNREACHABLE_MS_MIN: u64 = 4_000;
-/// Most nodes that a cluster may have for now: all are voters of every group (DESIGN §2).
+/// Most nodes that form a cluster: all are voters of every group (DESIGN §2).
 const MEMBERS_MOST: usize = 5;
+/// Longest name of a zone, bytes.
+const ZONE_BYTES_MOST: usize = 255;
+/// How many replicas a queue may have: an even number would survive no more failures.
+const REPLICAS: [u16; 3] = [1, 3, 5];
 
 /// Refuses settings that cannot work.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     cluster(settings)?;
+    replicas(settings)?;
     timing(settings)?;
     tls(settings)?;
     let refuse = |name, why: &str| Err(SettingError::Contradiction { name, why: why.to_owned() });
@@ -72,6 +77,17 @@ fn cluster(settings: &Settings) -> Result<(), SettingError> {
             "names {} nodes; at most {MEMBERS_MOST} are allowed",
             members.len()
         ));
+    }
+    Ok(())
+}
+
+fn replicas(settings: &Settings) -> Result<(), SettingError> {
+    let refuse = |name, why: String| Err(SettingError::Contradiction { name, why });
+    if settings.queue_replicas.is_some_and(|replicas| !REPLICAS.contains(&replicas)) {
+        return refuse("queue_replicas", "must be 1, 3 or 5".to_owned());
+    }
+    if settings.zone.len() > ZONE_BYTES_MOST {
+        return refuse("zone", format!("must be at most {ZONE_BYTES_MOST} bytes"));
     }
     Ok(())
 }

@@ -87,8 +87,10 @@ settings! {
     /// PEM file with the certificates of the authorities that sign the certificates of nodes and of
     /// `quorate ctl`. Empty: `tls_ca_file`.
     rpc_tls_ca_file: Option<PathBuf> = "";
-    /// Ids and rpc addresses of all nodes of the cluster. The value must be the same on every node.
-    /// Empty: a cluster of this node alone.
+    /// Ids and rpc addresses of the nodes of the cluster, this one among them. When a cluster is
+    /// formed, the value must be the same on every node. A node with an empty data directory asks all
+    /// nodes that the value names whether there is a cluster, and joins it. Empty: a cluster of this
+    /// node alone.
     cluster: Members = "";
     /// Address at which other nodes reach the rpc port of this node. Empty: the address of this
     /// node in `cluster`; without `cluster`, `rpc_listen`.
@@ -99,6 +101,13 @@ settings! {
     /// Name of this node, as `quorate ctl` shows it. Empty: rabbitID@HOST, or quorateID@HOST if
     /// `identify_as` is quorate.
     node_name: Option<String> = "";
+    /// Name of the zone of this node, such as a data centre or a rack, at most 255 bytes. The replicas
+    /// of a queue are spread over the zones. Empty: the node is in a zone of its own.
+    zone: String = "";
+    /// Whether this node, when its data directory is empty, may take the place of the directory that
+    /// its id had before, whose disk is lost. It does so only while all other nodes run and no
+    /// replicas move. false: the node waits until an operator replaces it.
+    replace_lost_disk: bool = "false";
     /// File with the cluster secret, which must be the same on every node. A missing file is
     /// created with a new secret and mode 600. Nobody but its owner may write the file, nobody but
     /// its owner and a group of the process may read it. The variable QUORATE_CLUSTER_SECRET takes
@@ -112,6 +121,9 @@ settings! {
     /// Number of Raft groups that queues are spread over, from 1 to 1024. It is fixed when the
     /// cluster is formed; the value must not change after that.
     queue_groups: u16 = "12";
+    /// Number of nodes that replicate each queue, 1, 3 or 5, as far as there are so many. The value
+    /// must be the same on every node. Empty: as many as the cluster was formed with, at least 3.
+    queue_replicas: Option<u16> = "";
     /// Newest machine version, as `quorate ctl cluster_status` shows it, that this node agrees to. The
     /// cluster raises its version as soon as all nodes agree, and never lowers it: an older release
     /// of quorate may refuse the data after that. Set it to the present version before an upgrade

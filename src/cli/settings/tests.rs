@@ -68,6 +68,8 @@ fn every_default_is_taken_and_they_agree_with_each_other() {
     assert_eq!(loaded.settings.memory_high_watermark, MemoryLimit::Fraction(0.6));
     assert_eq!(loaded.settings.cluster, Members::default());
     assert_eq!(loaded.settings.node_name, None);
+    assert_eq!((loaded.settings.zone.as_str(), loaded.settings.queue_replicas), ("", None));
+    assert!(!loaded.settings.replace_lost_disk);
     assert_eq!(loaded.settings.consumer_timeout_ms, 1_800_000, "CTO-01");
 }
 
@@ -99,6 +101,8 @@ fn a_number_beyond_its_bounds_is_refused_with_them() {
         refusal(&[("client_memory", "1023KiB")], &[], None),
         refusal(&[("handshake_max", "0")], &[], None),
         refusal(&[("write_timeout_ms", "0")], &[], None),
+        refusal(&[("queue_replicas", "2")], &[], None),
+        refusal(&[("zone", &"z".repeat(256))], &[], None),
     ];
     expect![[r#"
         setting frame_max: must be from 8192 to 16777216 bytes
@@ -107,6 +111,8 @@ fn a_number_beyond_its_bounds_is_refused_with_them() {
         setting client_memory: must be at least 1MiB
         setting handshake_max: must be at least 1
         setting write_timeout_ms: must be at least 1 ms
+        setting queue_replicas: must be 1, 3 or 5
+        setting zone: must be at most 255 bytes
     "#]]
     .assert_eq(&format!("{}\n", lines.join("\n")));
 }

@@ -1,10 +1,11 @@
 //! Groups whose replicas come and go, as the catalog places them (MEM 7, 8, 9).
 
 use crate::harness::{Cluster, Notice, enqueue, session, until, write};
-use quorate_catalog::{CatalogCommand, CatalogEntry, ClusterShape, MemberCommand};
+use quorate_catalog::{CatalogCommand, CatalogEntry, ClusterShape, MemberCommand, Newcomer};
 use quorate_storage::{CommandEntry, codec::catalog};
 use quorate_types::{
-    BootNumber, ClusterId, GroupId, Incarnation, MachineVersion, NodeId, QueueId, SessionId,
+    BootNumber, ClusterId, GroupId, Incarnation, MachineVersion, NodeId, QueueId, ReplicaNumber,
+    SessionId,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -101,5 +102,38 @@ async fn mem_08_a_leader_that_loses_its_place_hands_the_group_over() {
         let all = || (cluster.node(NodeId(node)).ready(queue) == Some(20)).then_some(());
         until("all is there", all).await;
     }
+    cluster.stop().await;
+}
+
+/// The groups of which a node has a replica.
+fn replicas_of(cluster: &Cluster, node: NodeId) -> Vec<GroupId> {
+    cluster.node(node).groups.all().map(|group| group.id()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_03_a_directory_that_joined_begins_only_the_catalogs_replica() {
+    let mut cluster = placed().await;
+    let session = session(1, 5);
+    let queue = cluster.leader_of(GROUP).await.create(GROUP, session).await;
+    enqueue_ten(&cluster, queue, session, 2).await;
+    let (node, incarnation) = (NodeId(4), Incarnation(4));
+    let (address, zone) = ("host4:7672".to_owned(), String::new());
+    let joins = MemberCommand::Join(Newcomer { node, incarnation, address, zone });
+    change(&cluster, vec![CatalogCommand::Members(joins)]).await;
+
+    cluster.join(node, ReplicaNumber(1)).await;
+    assert_eq!(replicas_of(&cluster, node), [GroupId::CATALOG]);
+    cluster.equal(GroupId::CATALOG).await;
+    // Its directory says the same to the next process.
+    cluster.restart_now(node).await;
+    assert_eq!(replicas_of(&cluster, node), [GroupId::CATALOG]);
+    cluster.equal(GroupId::CATALOG).await;
+
+    let admitted = MemberCommand::Admit { node, incarnation };
+    change(&cluster, vec![CatalogCommand::Members(admitted)]).await;
+    place(&cluster, 2, &[1, 2, 4]).await;
+    is_gone(&cluster, 3).await;
+    let all = || (cluster.node(node).ready(queue) == Some(10)).then_some(());
+    until("the new replica has all", all).await;
     cluster.stop().await;
 }

@@ -14,8 +14,9 @@ use quorate_rpc::{
 };
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
-    BootNumber, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
-    ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, VhostName,
+    BootNumber, ClusterId, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
+    ReplicaNumber, ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term,
+    VhostName,
 };
 use std::{
     collections::BTreeMap,
@@ -121,6 +122,7 @@ pub struct Node {
     pub groups: Groups,
     pub links: Links,
     pub recorder: Arc<Recorder>,
+    cluster: ClusterCell,
     database: Arc<Database>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
@@ -140,6 +142,8 @@ pub struct Cluster {
     addresses: BTreeMap<NodeId, SocketAddr>,
     pub nodes: BTreeMap<NodeId, Node>,
     tune: fn(&mut Settings),
+    /// Its identity, once nodes other than the founders have joined.
+    id: Option<ClusterId>,
     /// The test has ended, or has panicked.
     over: Arc<AtomicBool>,
 }
@@ -170,31 +174,55 @@ impl Cluster {
         }
         let addresses = listeners.iter().map(|(id, l)| (*id, l.address())).collect();
         let over = Arc::default();
-        let mut cluster = Self { dirs, addresses, nodes: BTreeMap::new(), tune, over };
+        let mut cluster = Self { dirs, addresses, nodes: BTreeMap::new(), tune, id: None, over };
         for (id, listener) in listeners {
-            let node = cluster.start_node(id, listener).await;
+            let node = cluster.start_node(id, listener, None).await;
             cluster.nodes.insert(id, node);
         }
         cluster
     }
 
-    async fn start_node(&self, id: NodeId, listener: Listener) -> Node {
+    /// A node with an empty directory joins, with that replica of the catalog.
+    pub async fn join(&mut self, id: NodeId, first: ReplicaNumber) {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        self.addresses.insert(id, listener.address());
+        self.dirs.insert(id, TempDir::new().unwrap());
+        self.id = Some(ClusterId(7));
+        for node in self.nodes.values() {
+            self.id.into_iter().for_each(|cluster| node.cluster.set(cluster));
+            node.links.set_peers(&self.peers(node.id));
+        }
+        let node = self.start_node(id, listener, Some(first)).await;
+        self.nodes.insert(id, node);
+    }
+
+    fn peers(&self, id: NodeId) -> BTreeMap<NodeId, String> {
+        let others = self.addresses.iter().filter(|(other, _)| **other != id);
+        others.map(|(other, address)| (*other, address.to_string())).collect()
+    }
+
+    async fn start_node(
+        &self,
+        id: NodeId,
+        listener: Listener,
+        first: Option<ReplicaNumber>,
+    ) -> Node {
         static BOOTS: AtomicU64 = AtomicU64::new(1);
         let boot = BootNumber(BOOTS.fetch_add(1, Ordering::Relaxed));
         let incarnation = Incarnation(u64::from(id.0));
         let dir = self.dirs.get(&id).unwrap().path();
         let database = Database::open(dir, Options::new(id, incarnation)).unwrap();
         let inbox = Inbox::new();
-        let peers = self.addresses.iter().filter(|(other, _)| **other != id);
+        let cluster = ClusterCell::new(self.id);
         let config = LinkConfig {
             me: id,
             boot,
             former_boots: (1..boot.0).map(BootNumber).collect(),
             incarnation,
-            peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
+            peers: self.peers(id),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
             tls: None,
-            cluster: ClusterCell::default(),
+            cluster: cluster.clone(),
             machine: MachineCell::default(),
             lane_bytes: 64 << 20,
         };
@@ -225,10 +253,11 @@ impl Cluster {
         };
         let mut settings = Settings::new(id, self.addresses.keys().copied());
         settings.queue_groups = 3;
+        settings.first = first;
         (self.tune)(&mut settings);
         let groups = Groups::start(settings, &database, links.clone(), &inbox, sinks).await;
         let groups = groups.unwrap();
-        Node { id, groups, links, recorder, database, stop, serving }
+        Node { id, groups, links, recorder, cluster, database, stop, serving }
     }
 
     pub fn node(&self, id: NodeId) -> &Node {
@@ -266,7 +295,7 @@ impl Cluster {
         let address = *self.addresses.get(&id).unwrap();
         // The former process releases the directory when its last task ends.
         let listener = until("the port is free", || Listener::bind(address).ok()).await;
-        let node = self.start_node(id, listener).await;
+        let node = self.start_node(id, listener, None).await;
         self.nodes.insert(id, node);
     }
 

@@ -1,0 +1,334 @@
+//! How a process with an empty data directory finds out whether a cluster exists, and enters it, before
+//! it begins any replica (MEM 2, MEM 3, MEM 10).
+//!
+//! It asks all other nodes of its settings at once, and again until an answer decides: it joins, goes
+//! on as a founder, or ends. A new cluster is formed only when every other node has answered that it
+//! knows none; a node that is silent may belong to one.
+
+use futures::future::join_all;
+use quorate_broker::Joined;
+use quorate_catalog::ClusterShape;
+use quorate_management::wire::{
+    self, EnterReply, EnterRequest, enter_reply::Reply, members_client::MembersClient,
+};
+use quorate_rpc::{Connector, HandshakeError};
+use quorate_types::{ClusterId, MachineVersion, NodeId, ReplicaNumber};
+use std::{collections::BTreeMap, error::Error, io, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Longest wait for a connection to a node.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait for an answer; a member first proposes to the catalog.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two rounds of questions.
+const PAUSE: Duration = Duration::from_millis(200);
+/// While it waits, it says this often what for.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The others will not let this process in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {me} cannot enter the cluster: node {by} answers: {text}")]
+pub(crate) struct Refusal {
+    /// Id of this node.
+    pub(crate) me: NodeId,
+    /// The node that refuses it.
+    pub(crate) by: NodeId,
+    /// Its answer.
+    pub(crate) text: String,
+}
+
+/// A process that asks.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    /// Id of this node.
+    pub(crate) me: NodeId,
+    /// What it asks.
+    pub(crate) request: EnterRequest,
+    /// The other nodes of its settings, and their rpc addresses.
+    pub(crate) others: BTreeMap<NodeId, String>,
+    /// Its directory belongs to no cluster yet, so that it may found one.
+    pub(crate) may_found: bool,
+}
+
+/// The outcome of a question to one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It knows no cluster.
+    Forming,
+    /// This directory is one of the founders of its cluster.
+    Founder,
+    /// This directory is a member.
+    Joined(Joined),
+    /// Not, or not yet.
+    Refused { text: String, is_final: bool },
+    /// It has another cluster secret; `admitted`: it is a member.
+    OtherSecret { admitted: bool },
+    /// It cannot be reached, or its answer is not understood.
+    Silent(String),
+}
+
+/// How this process goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// As a founder.
+    Founds,
+    /// As a member that joins.
+    Joins(Joined),
+    /// Not at all.
+    Ends { by: NodeId, text: String },
+    /// It asks again.
+    Waits,
+}
+
+/// Asks until it is decided how this process goes on: `None` as a founder. Nothing is changed when it
+/// is cancelled.
+///
+/// # Errors
+/// The cluster refuses the process for good.
+pub(crate) async fn enter(
+    newcomer: &Newcomer,
+    connector: &Connector,
+) -> Result<Option<Joined>, Refusal> {
+    let clients: Vec<_> =
+        newcomer.others.iter().map(|(node, address)| (*node, client(address, connector))).collect();
+    let mut logged: Option<Instant> = None;
+    loop {
+        let asked = clients
+            .iter()
+            .map(async |(node, client)| (*node, ask(client, newcomer.request.clone()).await));
+        let answers: BTreeMap<NodeId, Answer> = join_all(asked).await.into_iter().collect();
+        match verdict(&answers, newcomer.may_found) {
+            Verdict::Founds => return Ok(None),
+            Verdict::Joins(joined) => return Ok(Some(joined)),
+            Verdict::Ends { by, text } => return Err(Refusal { me: newcomer.me, by, text }),
+            Verdict::Waits => {}
+        }
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            logged = Some(Instant::now());
+            log(&answers);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// The client of the node at an address; an error if it is none.
+fn client(
+    address: &str,
+    connector: &Connector,
+) -> Result<MembersClient<Channel>, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+    Ok(MembersClient::new(endpoint.connect_with_connector_lazy(connector.clone())))
+}
+
+async fn ask(
+    client: &Result<MembersClient<Channel>, tonic::transport::Error>,
+    request: EnterRequest,
+) -> Answer {
+    let mut client = match client {
+        Ok(client) => client.clone(),
+        Err(error) => return Answer::Silent(error.to_string()),
+    };
+    match timeout(ANSWER_TIMEOUT, client.enter(request)).await {
+        Ok(Ok(reply)) => answer(reply.into_inner()),
+        Ok(Err(status)) => failure(&status),
+        Err(_) => Answer::Silent("it has not answered in time".to_owned()),
+    }
+}
+
+fn answer(reply: EnterReply) -> Answer {
+    match reply.reply {
+        Some(Reply::Forming(wire::Forming {})) => Answer::Forming,
+        Some(Reply::Founder(wire::Founder {})) => Answer::Founder,
+        Some(Reply::Joined(told)) => joined(told),
+        Some(Reply::Refused(wire::Refused { text, is_final })) => {
+            Answer::Refused { text, is_final }
+        }
+        None => Answer::Silent("its answer is of a later release".to_owned()),
+    }
+}
+
+fn joined(told: wire::Joined) -> Answer {
+    let peer = |peer: wire::Peer| Some((NodeId(u16::try_from(peer.node).ok()?), peer.address));
+    let peers: Option<BTreeMap<_, _>> = told.peers.into_iter().map(peer).collect();
+    let (Ok(queue_groups), Some(peers)) = (u16::try_from(told.queue_groups), peers) else {
+        return Answer::Silent("its answer is not valid".to_owned());
+    };
+    Answer::Joined(Joined {
+        shape: ClusterShape { cluster: ClusterId(told.cluster), queue_groups },
+        machine: MachineVersion(told.machine),
+        first: ReplicaNumber(told.first_replica),
+        peers,
+    })
+}
+
+fn failure(status: &Status) -> Answer {
+    // A node of an earlier release decides when the two link. Its cluster has no members (MEM 15).
+    if status.code() == Code::Unimplemented {
+        return Answer::Forming;
+    }
+    let cause = innermost(status);
+    let io = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    match io.and_then(|error| error.downcast_ref()) {
+        Some(HandshakeError::Refused { admitted }) => Answer::OtherSecret { admitted: *admitted },
+        Some(
+            HandshakeError::WrongProof
+            | HandshakeError::OtherProtocol
+            | HandshakeError::TlsOnlyThere
+            | HandshakeError::TlsOnlyHere
+            | HandshakeError::Tls(_)
+            | HandshakeError::Io(_),
+        )
+        | None => Answer::Silent(cause.to_string()),
+    }
+}
+
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
+
+/// What follows from one round of answers. What a member says outweighs what others do not know.
+fn verdict(answers: &BTreeMap<NodeId, Answer>, may_found: bool) -> Verdict {
+    for answer in answers.values() {
+        if let Answer::Joined(joined) = answer {
+            return Verdict::Joins(joined.clone());
+        }
+    }
+    for (by, answer) in answers {
+        if let Answer::Refused { text, is_final: true } = answer {
+            return Verdict::Ends { by: *by, text: text.clone() };
+        }
+    }
+    if let Some(by) = other_secret(answers) {
+        let text = "its cluster secret differs from theirs (setting cluster_secret_file)";
+        return Verdict::Ends { by, text: text.to_owned() };
+    }
+    let is_founder = answers.values().any(|answer| *answer == Answer::Founder);
+    let is_nowhere = answers.values().all(|answer| *answer == Answer::Forming);
+    if is_founder || may_found && is_nowhere { Verdict::Founds } else { Verdict::Waits }
+}
+
+/// A node whose cluster secret is certainly the right one: it is a member, or so many nodes have
+/// another one than this process that the rest is no majority.
+fn other_secret(answers: &BTreeMap<NodeId, Answer>) -> Option<NodeId> {
+    let others: Vec<(NodeId, bool)> = answers
+        .iter()
+        .filter_map(|(node, answer)| match answer {
+            Answer::OtherSecret { admitted } => Some((*node, *admitted)),
+            Answer::Forming
+            | Answer::Founder
+            | Answer::Joined(_)
+            | Answer::Refused { .. }
+            | Answer::Silent(_) => None,
+        })
+        .collect();
+    let nodes = answers.len() + 1;
+    let is_minority = (nodes - others.len()) * 2 <= nodes;
+    others.into_iter().find(|(_, admitted)| *admitted || is_minority).map(|(node, _)| node)
+}
+
+/// Says what this process waits for.
+fn log(answers: &BTreeMap<NodeId, Answer>) {
+    for (node, answer) in answers {
+        match answer {
+            Answer::Silent(why) => {
+                tracing::info!(%node, why, "waiting for a node, which may know of a cluster");
+            }
+            Answer::Refused { text, .. } => {
+                tracing::warn!(%node, answer = text, "this node is not let into the cluster yet");
+            }
+            Answer::OtherSecret { .. } => {
+                tracing::warn!(%node, "a node has another cluster secret than this one");
+            }
+            Answer::Forming | Answer::Founder | Answer::Joined(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(answers: &[Answer]) -> Verdict {
+        verdict(&numbered(answers), true)
+    }
+
+    /// Answers of node 2 and the ones after it.
+    fn numbered(answers: &[Answer]) -> BTreeMap<NodeId, Answer> {
+        (2..).map(NodeId).zip(answers.iter().cloned()).collect()
+    }
+
+    fn silent() -> Answer {
+        Answer::Silent("connection refused".to_owned())
+    }
+
+    fn refused(text: &str, is_final: bool) -> Answer {
+        Answer::Refused { text: text.to_owned(), is_final }
+    }
+
+    fn ends(by: u16, text: &str) -> Verdict {
+        Verdict::Ends { by: NodeId(by), text: text.to_owned() }
+    }
+
+    fn told() -> wire::Joined {
+        let peer = wire::Peer { node: 2, address: "two:7672".to_owned() };
+        wire::Joined {
+            cluster: 7,
+            machine: 2,
+            first_replica: 5,
+            queue_groups: 12,
+            peers: vec![peer],
+        }
+    }
+
+    #[test]
+    fn mem_02_a_cluster_is_founded_only_when_all_others_know_none() {
+        assert_eq!(of(&[Answer::Forming, Answer::Forming]), Verdict::Founds);
+        assert_eq!(of(&[Answer::Forming, silent()]), Verdict::Waits);
+        assert_eq!(of(&[Answer::Forming, refused("starting", false)]), Verdict::Waits);
+        assert_eq!(of(&[Answer::Founder, silent()]), Verdict::Founds, "it is founded already");
+        assert_eq!(of(&[Answer::Founder, refused("gone", true)]), ends(3, "gone"));
+        let forming = numbered(&[Answer::Forming, Answer::Forming]);
+        assert_eq!(verdict(&forming, false), Verdict::Waits, "the directory was in a cluster");
+        let earlier = Status::unimplemented("no such service");
+        assert_eq!(failure(&earlier), Answer::Forming, "binaries before this rule");
+    }
+
+    #[test]
+    fn mem_03_one_member_is_enough_to_join() {
+        let joins = answer(EnterReply { reply: Some(Reply::Joined(told())) });
+        let Verdict::Joins(joined) = of(&[silent(), refused("gone", true), joins]) else {
+            panic!("it does not join")
+        };
+        assert_eq!((joined.first, joined.machine), (ReplicaNumber(5), MachineVersion(2)));
+        assert_eq!(joined.shape, ClusterShape { cluster: ClusterId(7), queue_groups: 12 });
+        assert_eq!(joined.peers, BTreeMap::from([(NodeId(2), "two:7672".to_owned())]));
+        let invalid = wire::Joined { queue_groups: 1 << 20, ..told() };
+        assert!(matches!(super::joined(invalid), Answer::Silent(_)));
+        assert!(matches!(answer(EnterReply { reply: None }), Answer::Silent(_)));
+    }
+
+    #[test]
+    fn mem_10_a_refusal_is_final_or_the_process_asks_again() {
+        assert_eq!(of(&[refused("taken", false), silent()]), Verdict::Waits);
+        assert_eq!(of(&[silent(), refused("forgotten", true)]), ends(3, "forgotten"));
+        let (me, by, text) = (NodeId(4), NodeId(1), "it was forgotten".to_owned());
+        let line = Refusal { me, by, text }.to_string();
+        assert_eq!(line, "node 4 cannot enter the cluster: node 1 answers: it was forgotten");
+    }
+
+    #[test]
+    fn another_secret_than_that_of_a_member_or_of_half_the_nodes_ends_the_process() {
+        let other = |admitted| Answer::OtherSecret { admitted };
+        let text = "its cluster secret differs from theirs (setting cluster_secret_file)";
+        assert_eq!(of(&[silent(), other(true)]), ends(3, text));
+        assert_eq!(of(&[silent(), other(false)]), Verdict::Waits);
+        assert_eq!(of(&[other(false), other(false)]), ends(2, text));
+    }
+}
