@@ -47,6 +47,8 @@ pub struct BrokerSettings {
     /// The nodes with which a new cluster is founded, this one included. Once the catalog has members,
     /// it says who they are (MEM 1).
     pub members: Vec<NodeId>,
+    /// Zone of this node; empty: a zone of its own (MEM 6).
+    pub zone: String,
     /// Replicas of each queue group, as far as there are nodes for them; `None`: as many as it has, at
     /// least three (MEM 6).
     pub queue_replicas: Option<u16>,

@@ -36,6 +36,7 @@ pub(crate) fn node() -> Arc<Node> {
         incarnation: Incarnation(1),
         members: vec![SESSION.node],
         queue_replicas: None,
+        zone: String::new(),
         rpc_address: String::new(),
         amqp_address: String::new(),
         shape: ClusterShape { cluster: ClusterId(1), queue_groups: 2 },

@@ -344,7 +344,6 @@ fn broker_settings(
         boot,
         incarnation,
         members: members(settings),
-        queue_replicas: None,
         rpc_address: settings.rpc_address().to_string(),
         amqp_address: settings.amqp_address().to_string(),
         zone: settings.zone.clone(),

@@ -8,7 +8,7 @@
 
 use crate::cluster::Cluster;
 use quorate_catalog::{
-    Catalog, CatalogCommand, CatalogReply, MemberCommand, MemberRecord, MemberState,
+    Catalog, CatalogCommand, CatalogReply, MemberCommand, MemberRecord, MemberState, Newcomer,
 };
 use quorate_types::{GroupId, Home, MachineVersion, NodeId, ReplicaId};
 use std::{sync::Arc, time::Duration};
@@ -54,12 +54,16 @@ impl Cluster {
         self.expect_incarnations();
     }
 
-    /// Takes the next steps while this node leads the catalog; runs as long as the node.
+    /// Keeps this node's own record up to date, and takes the next steps while it leads the catalog; runs
+    /// as long as the node.
     pub(crate) async fn keep_members(self: Arc<Self>) {
         let mut interval = tokio::time::interval(EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
+            if let Some(command) = self.own_change() {
+                self.propose_change(command).await;
+            }
             if !self.base.lease.leads() {
                 continue;
             }
@@ -70,6 +74,20 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// What the catalog does not have yet of this node: another address or zone (MEM 3).
+    fn own_change(&self) -> Option<MemberCommand> {
+        let settings = &self.base.context.settings;
+        let catalog = self.base.catalog.read();
+        let member = catalog.member(settings.me)?;
+        let (address, zone) = (settings.rpc_address.clone(), settings.zone.clone());
+        let is_served = member.incarnation == settings.incarnation;
+        let is_known = member.address == address && member.zone == zone;
+        (is_served && !is_known).then(|| {
+            let (node, incarnation) = (settings.me, settings.incarnation);
+            MemberCommand::Join(Newcomer { node, incarnation, address, zone })
+        })
     }
 
     /// Proposes a change; false if it was not made.

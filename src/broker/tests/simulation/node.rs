@@ -178,6 +178,7 @@ fn settings(world: &World, me: NodeId, database: &Database) -> BrokerSettings {
         incarnation: identity.incarnation,
         members: NODES.to_vec(),
         queue_replicas: None,
+        zone: String::new(),
         rpc_address: String::new(),
         amqp_address: String::new(),
         shape: ClusterShape { cluster: ClusterId(chance::random()), queue_groups: QUEUE_GROUPS },

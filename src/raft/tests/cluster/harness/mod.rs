@@ -190,7 +190,7 @@ impl Cluster {
         self.id = Some(ClusterId(7));
         for node in self.nodes.values() {
             self.id.into_iter().for_each(|cluster| node.cluster.set(cluster));
-            node.links.set_peers(&self.peers(node.id));
+            node.links.add_peers(&self.peers(node.id));
         }
         let node = self.start_node(id, listener, Some(first)).await;
         self.nodes.insert(id, node);
