@@ -119,14 +119,12 @@ impl Cluster {
         }
         let ready = |node: NodeId| self.base.context.is_reachable(node);
         let next = catalog.next_step(self.replicas(&catalog), &ready)?;
-        let is_early = |node: NodeId| {
+        let may_hold_a_lease = |node: NodeId| {
             let since = self.base.catalog.forgotten_at(node);
             since.is_none_or(|since| since.elapsed() <= LAST_LEASE)
         };
-        match next {
-            MemberCommand::Remove { node } if is_early(node) => None,
-            next => Some(next),
-        }
+        let is_early = matches!(&next, MemberCommand::Remove { node } if may_hold_a_lease(*node));
+        (!is_early).then_some(next)
     }
 
     /// MEM 3: a joining node becomes a member when its process has started, and has received the

@@ -315,6 +315,11 @@ fn the_cluster_is_described() {
         Group: 2, nodes: rabbit1@127.0.0.1, rabbit2@127.0.0.1
         = 0
     "#]].assert_eq(&transcript(&cluster, "-n NODE cluster_status"));
+}
+
+#[test]
+fn the_cluster_is_described_for_programs() {
+    let cluster = start(2);
     let json = transcript(&cluster, "-n NODE cluster_status --formatter json");
     let json: serde_json::Value = serde_json::from_str(json.lines().nth(1).unwrap()).unwrap();
     assert_eq!(
