@@ -246,7 +246,10 @@ fn log(answers: &BTreeMap<NodeId, Answer>) {
             Answer::OtherSecret { .. } => {
                 tracing::warn!(%node, "a node has another cluster secret than this one");
             }
-            Answer::Forming | Answer::Founder | Answer::Joined(_) => {}
+            Answer::Forming => {
+                tracing::info!(%node, "a node knows no cluster yet, and waits for others too");
+            }
+            Answer::Founder | Answer::Joined(_) => {}
         }
     }
 }

@@ -309,9 +309,11 @@ async fn replicas(
         let name = ReplicaId { node: settings.me, number };
         groups.insert(GroupId::CATALOG, starter.begin(GroupId::CATALOG, name).await?);
     }
-    for id in (0..=settings.queue_groups).map(GroupId).filter(|id| !groups.contains_key(id)) {
+    for id in (0..=settings.queue_groups).map(GroupId) {
         // One that was removed is not started again.
-        if let Some(name) = starter.present(id)? {
+        if !groups.contains_key(&id)
+            && let Some(name) = starter.present(id)?
+        {
             groups.insert(id, starter.start(id, name).await?);
         }
     }
