@@ -306,12 +306,13 @@ mod tests {
     #[test]
     fn mem_03_one_member_is_enough_to_join() {
         let joins = answer(EnterReply { reply: Some(Reply::Joined(told())) });
-        let Verdict::Joins(joined) = of(&[silent(), refused("gone", true), joins]) else {
-            panic!("it does not join")
+        let joined = Joined {
+            shape: ClusterShape { cluster: ClusterId(7), queue_groups: 12 },
+            machine: MachineVersion(2),
+            first: ReplicaNumber(5),
+            peers: BTreeMap::from([(NodeId(2), "two:7672".to_owned())]),
         };
-        assert_eq!((joined.first, joined.machine), (ReplicaNumber(5), MachineVersion(2)));
-        assert_eq!(joined.shape, ClusterShape { cluster: ClusterId(7), queue_groups: 12 });
-        assert_eq!(joined.peers, BTreeMap::from([(NodeId(2), "two:7672".to_owned())]));
+        assert_eq!(of(&[silent(), refused("gone", true), joins]), Verdict::Joins(joined));
         let invalid = wire::Joined { queue_groups: 1 << 20, ..told() };
         assert!(matches!(super::joined(invalid), Answer::Silent(_)));
         assert!(matches!(answer(EnterReply { reply: None }), Answer::Silent(_)));
