@@ -63,8 +63,9 @@ pub enum MemberDenial {
     },
     /// The node id belongs to another directory (MEM 1).
     #[error(
-        "node id {node} belongs to another data directory, and that node is {state}: forget the \
-         node and wait until it is gone, or replace it"
+        "node id {node} belongs to another data directory, and that node is {state}: forget it and wait \
+         until it is gone (quorate ctl forget_cluster_node), or replace it (quorate ctl \
+         replace_cluster_node)"
     )]
     IdTaken {
         /// Id of the node.

@@ -246,7 +246,10 @@ fn log(answers: &BTreeMap<NodeId, Answer>) {
             Answer::OtherSecret { .. } => {
                 tracing::warn!(%node, "a node has another cluster secret than this one");
             }
-            Answer::Forming | Answer::Founder | Answer::Joined(_) => {}
+            Answer::Forming => {
+                tracing::info!(%node, "a node knows no cluster yet, and waits for others too");
+            }
+            Answer::Founder | Answer::Joined(_) => {}
         }
     }
 }
@@ -303,13 +306,13 @@ mod tests {
     #[test]
     fn mem_03_one_member_is_enough_to_join() {
         let joins = answer(EnterReply { reply: Some(Reply::Joined(told())) });
-        let joined = Verdict::Joins(Joined {
+        let joined = Joined {
             shape: ClusterShape { cluster: ClusterId(7), queue_groups: 12 },
             machine: MachineVersion(2),
             first: ReplicaNumber(5),
             peers: BTreeMap::from([(NodeId(2), "two:7672".to_owned())]),
-        });
-        assert_eq!(of(&[silent(), refused("gone", true), joins]), joined);
+        };
+        assert_eq!(of(&[silent(), refused("gone", true), joins]), Verdict::Joins(joined));
         let invalid = wire::Joined { queue_groups: 1 << 20, ..told() };
         assert!(matches!(super::joined(invalid), Answer::Silent(_)));
         assert!(matches!(answer(EnterReply { reply: None }), Answer::Silent(_)));

@@ -36,7 +36,8 @@ impl Cluster {
             links.forgotten();
             return;
         }
-        if catalog.machine() < MachineVersion::MEMBERS {
+        // A copy that is older than the own joining says nothing of the others (MEM 3).
+        if catalog.member(context.me).is_none() {
             return;
         }
         let stay = |(_, member): &(NodeId, &MemberRecord)| member.state != MemberState::Leaving;

@@ -189,7 +189,7 @@ impl Cluster {
         self.dirs.insert(id, TempDir::new().unwrap());
         self.id = Some(ClusterId(7));
         for node in self.nodes.values() {
-            self.id.into_iter().for_each(|cluster| node.cluster.set(cluster));
+            node.cluster.set(ClusterId(7));
             node.links.add_peers(&self.peers(node.id));
         }
         let node = self.start_node(id, listener, Some(first)).await;
