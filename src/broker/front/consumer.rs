@@ -82,7 +82,7 @@ pub(crate) struct FrontState {
     pub(crate) leaving: bool,
     /// Dropped when nothing is left to deliver to a client that cancels.
     unshown: Option<oneshot::Sender<()>>,
-    /// Body of the first of `ready`, fetched because this node has no usable copy.
+    /// Bodies of the first ones of `ready`, fetched because this node has no usable copies.
     pub(crate) fetched: Option<Fetched>,
 }
 

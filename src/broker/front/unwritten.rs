@@ -53,10 +53,10 @@ impl Waiting {
     }
 }
 
-/// A body that was fetched from another node, until it is taken.
+/// Bodies that were fetched together from another node, until they are taken.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    pub(crate) body: bytes::Bytes,
+    pub(crate) bodies: Vec<bytes::Bytes>,
     _held: Held,
     _of_connection: Option<OwnedSemaphorePermit>,
     waits: Arc<AtomicBool>,
@@ -200,12 +200,12 @@ impl Unwritten {
         }
     }
 
-    /// Counts a body that has been fetched.
-    pub(crate) fn fetched(&self, body: bytes::Bytes, turn: Fetching) -> Fetched {
+    /// Counts bodies that have been fetched.
+    pub(crate) fn fetched(&self, bodies: Vec<bytes::Bytes>, turn: Fetching) -> Fetched {
         let mut held = self.budget.account(Share::Deliveries);
-        held.set(body.len() as u64);
+        held.set(bodies.iter().map(|body| body.len() as u64).sum());
         let fetched = Fetched {
-            body,
+            bodies,
             _held: held,
             _of_connection: turn.of_connection,
             waits: Arc::clone(&self.has_fetched),

@@ -37,6 +37,20 @@ const FETCH: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// What was found of messages that were asked for together.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) first: StoredMessage,
+    /// The bodies of those that follow it.
+    pub(crate) next: Vec<Bytes>,
+}
+
+impl Found {
+    fn unknown() -> Self {
+        Self { first: StoredMessage::Unknown, next: Vec::new() }
+    }
+}
+
 /// Reads bodies here and fetches them from other nodes.
 #[derive(Debug)]
 pub(crate) struct Bodies {
@@ -88,7 +102,8 @@ impl Bodies {
                 self.report_unreadable(queue, &error);
                 wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect()
             }
-            None => Vec::new(),
+            // Another node has them (MEM 12).
+            None => wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect(),
         }
     }
 
@@ -109,10 +124,11 @@ impl Bodies {
         let bound = self.context.operation_timeout();
         // The size is not known yet, so no more bodies are fetched at the same time than memory
         // allows.
-        let find = self.find(wanted, None, || self.fetches.acquire(), || true);
-        match tokio::time::timeout(bound, find).await {
-            Ok((StoredMessage::Here(body), _)) => Some(body),
-            Ok((StoredMessage::Absent | StoredMessage::Unknown, _)) | Err(_) => None,
+        let wanted = [wanted];
+        let find = self.find(&wanted, None, || self.fetches.acquire(), || true);
+        match tokio::time::timeout(bound, find).await.map(|(found, _)| found.first) {
+            Ok(StoredMessage::Here(body)) => Some(body),
+            Ok(StoredMessage::Absent | StoredMessage::Unknown) | Err(_) => None,
         }
     }
 
@@ -124,65 +140,67 @@ impl Bodies {
         term: Option<Term>,
         is_wanted: impl Fn() -> bool,
     ) -> StoredMessage {
-        self.find(wanted, term, || std::future::ready(()), is_wanted).await.0
+        self.find(&[wanted], term, || std::future::ready(()), is_wanted).await.0.first
     }
 
-    /// As [`Bodies::find_message`], for a consumer of a connection, which fetches one body at a
-    /// time. The turn ends while no node has the body, so that other consumers get theirs.
+    /// As [`Bodies::find_message`], for a consumer of a connection, one of which fetches at a time; with
+    /// the bodies that follow the first one, as far as a node sends them with it. The turn ends while no
+    /// node has the first body, so that other consumers get theirs.
     pub(crate) async fn find_in_turn(
         &self,
-        wanted: MessageRef,
+        wanted: &[MessageRef],
         term: Term,
         unwritten: &Unwritten,
         is_wanted: impl Fn() -> bool,
-    ) -> (StoredMessage, Fetching) {
+    ) -> (Found, Fetching) {
         self.find(wanted, Some(term), || unwritten.turn_to_fetch(&self.fetches), is_wanted).await
     }
 
     /// Searches repeatedly, each time in a new turn; returns the last turn too.
     async fn find<T, F: Future<Output = T>>(
         &self,
-        wanted: MessageRef,
+        wanted: &[MessageRef],
         term: Option<Term>,
         turn: impl Fn() -> F,
         is_wanted: impl Fn() -> bool,
-    ) -> (StoredMessage, T) {
+    ) -> (Found, T) {
         let [mut pause, pause_max] = RETRY;
         loop {
             let turn = turn().await;
             if !is_wanted() {
-                return (StoredMessage::Unknown, turn);
+                return (Found::unknown(), turn);
             }
-            let found = self.search(wanted, term).await;
-            if found != StoredMessage::Unknown {
+            let Some(first) = wanted.first() else { return (Found::unknown(), turn) };
+            let found = self.search(*first, wanted, term).await;
+            if found.first != StoredMessage::Unknown {
                 return (found, turn);
             }
             drop(turn);
-            self.pause(wanted, pause).await;
+            self.pause(*first, pause).await;
             pause = (2 * pause).min(pause_max);
         }
     }
 
     /// Searches once: here, at the leader, at the other replicas.
-    async fn search(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
-        let home = wanted.queue.home;
-        let own = self.own_copy(wanted, term);
+    async fn search(&self, first: MessageRef, all: &[MessageRef], term: Option<Term>) -> Found {
+        let home = first.queue.home;
+        let own = self.own_copy(first, term);
         if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {
-            return own;
+            return Found { first: own, next: Vec::new() };
         }
         let leader = self.proposers.leader(home).map(|(node, _)| node);
-        if leader == Some(self.context.me) && !self.has_applied(wanted) {
+        if leader == Some(self.context.me) && !self.has_applied(first) {
             // The entry is being applied here.
-            return StoredMessage::Unknown;
+            return Found::unknown();
         }
         let others = self.context.members().into_iter().filter(|node| Some(*node) != leader);
         for node in leader.into_iter().chain(others).filter(|node| *node != self.context.me) {
-            match self.ask_for_body(node, wanted, term).await {
-                StoredMessage::Unknown => {}
-                found @ (StoredMessage::Here(_) | StoredMessage::Absent) => return found,
+            let found = self.ask_for_bodies(node, all, term).await;
+            if found.first != StoredMessage::Unknown {
+                return found;
             }
         }
-        StoredMessage::Unknown
+        Found::unknown()
     }
 
     /// What this node knows of a message. Only a leader can report a message as settled, since it
@@ -216,20 +234,25 @@ impl Bodies {
         self.context.groups()?.group(group)
     }
 
-    /// Asks another node for a body; unknown if it does not answer.
-    async fn ask_for_body(
+    /// Asks another node for bodies; unknown if it does not answer.
+    async fn ask_for_bodies(
         &self,
         node: NodeId,
-        wanted: MessageRef,
+        wanted: &[MessageRef],
         term: Option<Term>,
-    ) -> StoredMessage {
-        let request = PeerRequest::Bodies { messages: vec![wanted], term };
-        match self.context.peers.ask(node, request, FETCH).await {
-            Some(PeerReply::Bodies(bodies)) => {
-                bodies.into_iter().next().unwrap_or(StoredMessage::Unknown)
-            }
-            Some(_) | None => StoredMessage::Unknown,
-        }
+    ) -> Found {
+        let request = PeerRequest::Bodies { messages: wanted.to_vec(), term };
+        let Some(PeerReply::Bodies(bodies)) = self.context.peers.ask(node, request, FETCH).await
+        else {
+            return Found::unknown();
+        };
+        let mut bodies = bodies.into_iter();
+        let first = bodies.next().unwrap_or(StoredMessage::Unknown);
+        let body = |found| match found {
+            StoredMessage::Here(body) => Some(body),
+            StoredMessage::Absent | StoredMessage::Unknown => None,
+        };
+        Found { first, next: bodies.map_while(body).collect() }
     }
 
     /// What this node knows of messages, for another node: as many as one reply may have, at least

@@ -138,7 +138,16 @@ impl FrontConsumer {
             return Vec::new();
         }
         match state.fetched.take() {
-            Some(fetched) => vec![StoredMessage::Here(fetched.body.clone())],
+            Some(fetched) => {
+                let mut bytes = 0;
+                let fits = |body: &&Bytes| {
+                    let begins_within = bytes < bytes_max.max(1);
+                    bytes += body.len();
+                    begins_within
+                };
+                let bodies = fetched.bodies.iter().take(wanted.len()).take_while(fits);
+                bodies.cloned().map(StoredMessage::Here).collect()
+            }
             None => front.base.bodies.read_messages(queue, &wanted, Some(state.term), bytes_max),
         }
     }

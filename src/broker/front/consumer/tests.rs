@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::leader::bodies::Found;
 use crate::{client::Delivered, testing};
 use futures::FutureExt;
 use proptest::{collection::vec, prelude::*};
@@ -212,7 +213,9 @@ impl World {
         let Some(consumer) = self.consumer.connection.next_ready() else { return };
         let read = |state: &mut FrontState, count: usize| match state.fetched.take() {
             _ if count == 0 => Vec::new(),
-            Some(fetched) => vec![StoredMessage::Here(fetched.body.clone())],
+            Some(fetched) => {
+                fetched.bodies.iter().take(count).cloned().map(StoredMessage::Here).collect()
+            }
             None => {
                 let first = state.ready.iter().take(count.min(count_max));
                 first.map(|it| self.look_up(it.number.0)).collect()
@@ -267,6 +270,14 @@ impl World {
             true if self.queue.held.contains_key(&first.0) => StoredMessage::Here(stored(first.0)),
             true => StoredMessage::Absent,
         };
+        // Another node sends those that follow with it, as far as it has them.
+        let next = {
+            let state = self.consumer.state.lock();
+            let after = state.ready.iter().skip(1).map(|it| it.number.0).take(2);
+            let held = after.take_while(|number| self.queue.held.contains_key(number));
+            held.map(stored).collect()
+        };
+        let found = Found { first: found, next };
         self.consumer.fetched(first, found, turn);
     }
 

@@ -65,7 +65,8 @@ fn one_body_is_fetched_at_a_time() {
     assert!(elsewhere.as_mut().now_or_never().is_none(), "as many as the node fetches at once");
     let mut next = Box::pin(unwritten.turn_to_fetch(&fetches));
     assert!(next.as_mut().now_or_never().is_none());
-    let fetched = turn.map(|turn| unwritten.fetched(bytes::Bytes::from_static(b"body"), turn));
+    let fetched =
+        turn.map(|turn| unwritten.fetched(vec![bytes::Bytes::from_static(b"body")], turn));
     assert!(next.as_mut().now_or_never().is_none(), "it waits to be taken");
     assert!(elsewhere.as_mut().now_or_never().is_some(), "the node's turn is over");
     // A fetched body is taken, however much of the budget is used up, if nothing else waits.
@@ -138,11 +139,11 @@ proptest! {
                         let turn = one.turn_to_fetch(&fetches).now_or_never();
                         prop_assert_eq!(turn.is_some(), one.room_bytes() > 0);
                         let body = vec![0; bytes].into();
-                        fetched[at] = turn.map(|turn| one.fetched(body, turn));
+                        fetched[at] = turn.map(|turn| one.fetched(vec![body], turn));
                     }
                 },
             }
-            let bodies = fetched.iter().flatten().map(|fetched| fetched.body.len());
+            let bodies = fetched.iter().flatten().flat_map(|fetched| &fetched.bodies).map(bytes::Bytes::len);
             let held = waiting.iter().copied().chain(bodies).sum::<usize>();
             prop_assert_eq!(budget.held_bytes(), held as u64);
             prop_assert_eq!(one.waits().0, waiting[at] as u64);
