@@ -56,6 +56,7 @@ pub use quorate_raft::DrainError;
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},
+    lookup::Lookup,
     operator::{Closing, PasswordError, hash_password},
     view,
 };

@@ -221,9 +221,11 @@ pub(crate) async fn run(
     let peers = Peers::new(settings.node_id, Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer)));
     let runtimes = [("quorate", Handle::current()), ("clients", clients.runtime.clone())];
     let pulses = Pulses::watch(&runtimes);
-    let routes = routes(&node, &facts, pulses.clone(), peers);
+    let routes = routes(&node, &facts, pulses.clone(), peers.clone());
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
+    let api = quorate_management::api(node.broker.clone(), Arc::clone(&facts), peers);
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts), pulses);
+    let router = router.merge(api);
     let http = serve_http(http, http_tls.zip(tls.http), &router, &stopping);
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,

@@ -2,6 +2,7 @@
 
 pub(crate) mod administration;
 pub(crate) mod counters;
+pub(crate) mod lookup;
 pub(crate) mod metrics;
 pub(crate) mod operator;
 pub(crate) mod query;
