@@ -5,8 +5,8 @@ use crate::api::caller::Caller;
 use crate::api::refusal::Refusal;
 use quorate_broker::{Broker, Connection};
 use quorate_client::{
-    Answer, Broker as _, ChannelId, Connection as _, ConnectionInfo, Event, GetOk, Operation,
-    Publish, PublishOutcome, Settle, Settlement,
+    Answer, ChannelId, Connection as _, ConnectionInfo, Event, GetOk, Operation, Publish,
+    PublishOutcome, Settle, Settlement,
 };
 use quorate_types::{
     DeliveryNumber, Exception, FieldTable, FieldValue, ReplyCode, RequeueCause, ShortString,

@@ -168,7 +168,8 @@ impl Cluster {
 
     /// What the other nodes say of themselves.
     pub(crate) async fn nodes(&self) -> Listed<wire::Node> {
-        let asked = self.peers.ask(&self.view(), |mut peer| {
+        let view = self.view();
+        let asked = self.peers.ask(&view, |mut peer| {
             in_time(async move {
                 let request = wire::NodeRequest { caller: wire::caller() };
                 peer.get_node(request).await.map(Response::into_inner)

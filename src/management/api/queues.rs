@@ -20,13 +20,12 @@ fn policy(name: &str) -> Value {
     if name.is_empty() { Value::Null } else { Value::from(name) }
 }
 
-/// What RabbitMQ calls the state of a queue.
-fn state(queue: &wire::Queue) -> &'static str {
-    let (members, online) = (queue.members.len(), queue.online.len());
-    match queue.online.contains(&queue.leader) {
-        true => "running",
-        false if online * 2 <= members => "minority",
-        false => "down",
+/// What RabbitMQ calls the state of a queue whose leader has, or has not, answered.
+fn state(queue: &wire::Queue, fresh: bool) -> &'static str {
+    match (fresh, queue.online.len() * 2 > queue.members.len()) {
+        (true, _) => "running",
+        (false, true) => "down",
+        (false, false) => "minority",
     }
 }
 
@@ -37,12 +36,11 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
     // The members are in the order of their ids: any is better than no node at all.
     let home = [queue.leader].into_iter().chain(queue.members.first().copied());
     let node = home.map(|id| names.name(id)).find(|name| !name.is_empty()).unwrap_or_default();
-    let state = if known.fresh { "running" } else { state(queue) };
-    let state = if known.fresh || state != "running" { state } else { "down" };
     let definition: Value =
         serde_json::from_str(&queue.effective_policy_definition).unwrap_or_else(|_| json!({}));
     let messages = counts.ready.saturating_add(counts.unacknowledged);
     let bytes = counts.ready_bytes.saturating_add(counts.unacknowledged_bytes);
+    // Whatever its delivery mode, a message in a durable queue survives.
     let persistent = if queue.durable { (messages, bytes) } else { (0, 0) };
     let mut shown = json!({
         "name": queue.name,
@@ -56,7 +54,7 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
         "leader": node,
         "members": names.all(&queue.members),
         "online": names.all(&queue.online),
-        "state": state,
+        "state": state(queue, known.fresh),
         "policy": policy(&queue.policy),
         "operator_policy": policy(&queue.operator_policy),
         "effective_policy_definition": definition,
@@ -101,30 +99,41 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = call.resource(api, "queue")?;
-    let vhosts = BTreeSet::from([name.vhost.clone()]);
-    let (known, names, consumers, channels) = tokio::join!(
-        api.cluster.queue(&name),
-        Names::of(api),
-        api.cluster.consumers(&vhosts),
-        api.cluster.channels(),
-    );
+    let (known, names) = tokio::join!(api.cluster.queue(&name), Names::of(api));
     let known = known.ok_or(Refusal::NoObject)?;
     // An autoscaler would take 0 for the truth.
-    if known.queue.counts.is_none() {
+    let Some(counts) = known.queue.counts else {
         let text = format!("the leader of queue {name} does not answer");
         return Err(Refusal::Unavailable(text));
-    }
+    };
+    // A queue is asked for often, and mostly for its counts.
+    let (details, silent) = match counts.consumers {
+        0 => (Vec::new(), Vec::new()),
+        _ => consumer_details(api, &name, &known, &names).await,
+    };
     let mut shown = shape(&known, &names);
-    let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
-    let timeout = consumers::timeout_ms(&known.queue);
-    let details: Vec<Value> =
-        of_queue.map(|one| consumers::shape(one, timeout, &channels.items, &names)).collect();
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));
         fields.insert("incoming".to_owned(), json!([]));
     }
-    Ok(Answer::object(shown).without(consumers.silent))
+    Ok(Answer::object(shown).without(silent))
+}
+
+/// The consumers of a queue, and the nodes that did not answer.
+async fn consumer_details(
+    api: &Api,
+    name: &ResourceName,
+    known: &KnownQueue,
+    names: &Names,
+) -> (Vec<Value>, Vec<u32>) {
+    let vhosts = BTreeSet::from([name.vhost.clone()]);
+    let (consumers, channels) =
+        tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels());
+    let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
+    let timeout = consumers::timeout_ms(&known.queue);
+    let shape = |one| consumers::shape(one, timeout, &channels.items, names);
+    (of_queue.map(shape).collect(), consumers.silent)
 }
 
 /// The declare of a queue, as its request says.
@@ -258,7 +267,7 @@ mod tests {
     fn a_queue_without_counts_has_them_but_does_not_run() {
         let shown = shape(&known(None, false), &names());
         assert_eq!(shown.get("messages"), Some(&json!(0)));
-        assert_eq!(shown.get("state"), Some(&json!("down")));
+        assert_eq!(shown.get("state"), Some(&json!("minority")));
     }
 
     #[test]

@@ -67,12 +67,11 @@ impl Refusal {
 
     /// The refusal of a message that was published or got: RabbitMQ shows the reply code too.
     pub(crate) fn of_channel(exception: &Exception) -> Self {
-        match Self::from(exception.clone()) {
-            Self::BadRequest(_) => {
-                Self::BadRequest(format!("{} {exception}", exception.code.number()))
-            }
-            other => other,
+        let refusal = Self::from(exception.clone());
+        if matches!(refusal, Self::BadRequest(_)) {
+            return Self::BadRequest(format!("{} {exception}", exception.code.number()));
         }
+        refusal
     }
 }
 

@@ -4,7 +4,6 @@ use crate::api::refusal::Refusal;
 
 /// A method of HTTP. HEAD is a GET without the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are HTTP's own")]
 pub(crate) enum Method {
     Get,
     Put,

@@ -105,27 +105,13 @@ fn password(fields: &Fields) -> Result<PasswordHash, Refusal> {
 }
 
 async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let (user, given) = (call.new_name("user")?, given(&call.fields()?)?);
+    let (name, given) = (call.new_name("user")?, given(&call.fields()?)?);
+    let was_there = api.broker.lookup().user(&name).is_some();
+    // As definitions of one user: password, tags and limits change together or not at all.
     let Given { password, tags, limits } = given;
-    let operator = api.broker.operator();
-    let record =
-        UserRecord { name: user.clone(), password: password.clone(), tags: tags.clone(), limits };
-    if api.broker.lookup().user(&user).is_none() {
-        match operator.change_access(AccessCommand::AddUser(record)).await {
-            Ok(()) => return Ok(Answer::put(true)),
-            // Somebody else has made it meanwhile.
-            Err(ChangeError::Denied(Denial::UserExists(_))) => {}
-            Err(other) => return Err(other.into()),
-        }
-    }
-    // Tags first: too many of them are refused before anything has changed.
-    operator.change_access(AccessCommand::SetUserTags { user: user.clone(), tags }).await?;
-    if limits != UserLimits::default() {
-        let limits = AccessCommand::SetUserLimits { user: user.clone(), limits };
-        operator.change_access(limits).await?;
-    }
-    operator.change_access(AccessCommand::ChangePassword { user, password }).await?;
-    Ok(Answer::put(false))
+    let definitions = json!({ "users": [shape(&UserRecord { name, password, tags, limits })] });
+    api.broker.operator().import_definitions(definitions.to_string().into()).await?;
+    Ok(Answer::put(!was_there))
 }
 
 /// The users that a bulk deletion names.
