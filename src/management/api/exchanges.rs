@@ -99,7 +99,7 @@ fn declaration(exchange: ShortString, fields: &Fields) -> Result<ExchangeDeclare
     Ok(ExchangeDeclare {
         exchange,
         kind: json::short("type", kind)?,
-        durable: fields.flag("durable", true)?,
+        durable: fields.flag("durable", false)?,
         auto_delete: fields.flag("auto_delete", false)?,
         internal: fields.flag("internal", false)?,
         arguments: fields.arguments()?,
@@ -163,7 +163,7 @@ mod tests {
         let refused = parse(r#"{"type":"nope"}"#).unwrap_err();
         assert_eq!(refused, Refusal::BadRequest("unknown exchange type 'nope'".to_owned()));
         let declare = parse("{}").unwrap();
-        assert!(declare.durable && declare.kind.as_str() == "direct");
+        assert!(!declare.durable && declare.kind.as_str() == "direct");
         assert!(parse(r#"{"internal":"maybe"}"#).is_err());
     }
 }

@@ -140,8 +140,7 @@ async fn consumer_details(
 fn declaration(queue: ShortString, fields: &Fields) -> Result<QueueDeclare, Refusal> {
     Ok(QueueDeclare {
         queue,
-        // RabbitMQ's default differs from AMQP's: what is made by hand is to stay.
-        durable: fields.flag("durable", true)?,
+        durable: fields.flag("durable", false)?,
         exclusive: false,
         auto_delete: fields.flag("auto_delete", false)?,
         arguments: fields.arguments()?,
@@ -271,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn a_declare_is_durable_unless_it_says_otherwise() {
+    fn a_declare_says_what_it_wants() {
         let parse = |body: &str| {
             let fields = Fields::parse(body.as_bytes()).unwrap();
             declaration(ShortString::from_static("q"), &fields)
         };
-        assert!(parse("").unwrap().durable);
+        assert!(!parse("").unwrap().durable);
         let declare =
-            parse(r#"{"durable":false,"auto_delete":"true","arguments":{"x":1}}"#).unwrap();
-        assert!(!declare.durable && declare.auto_delete);
+            parse(r#"{"durable":true,"auto_delete":"true","arguments":{"x":1}}"#).unwrap();
+        assert!(declare.durable && declare.auto_delete);
         assert_eq!(declare.arguments.0.len(), 1);
         for wrong in [r#"{"durable":1}"#, r#"{"arguments":[1]}"#, r#"{"auto_delete":"x"}"#] {
             assert!(matches!(parse(wrong), Err(Refusal::BadRequest(_))), "{wrong}");
