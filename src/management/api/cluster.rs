@@ -182,9 +182,14 @@ impl Cluster {
         Listed { items, silent }
     }
 
+    /// The names that nodes have given themselves, of those that have been asked.
+    pub(crate) fn known_names(&self) -> BTreeMap<u32, String> {
+        self.names.lock().clone()
+    }
+
     /// The names that nodes have given themselves. They are asked once.
     pub(crate) async fn given_names(&self) -> BTreeMap<u32, String> {
-        let known = self.names.lock().clone();
+        let known = self.known_names();
         let this = self.broker.node();
         let unknown = self.view().members.iter().any(|member| {
             let id = u32::from(member.id.0);
@@ -194,7 +199,7 @@ impl Cluster {
             return known;
         }
         self.nodes().await;
-        self.names.lock().clone()
+        self.known_names()
     }
 
     /// Closes one connection, on the node of its client. False: it is gone, or the node does not

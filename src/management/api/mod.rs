@@ -56,7 +56,7 @@ use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::peers::Peers;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -155,7 +155,7 @@ impl Service {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let listing = Listing::parse(&query)?;
         check_type(&target, parts)?;
-        let (body, _permit) = self.body(&target, parts, body).await?;
+        let (body, _permit) = read_body(&self.bodies, &target, body).await?;
         let call = Call {
             method: target.method,
             caller,
@@ -195,45 +195,43 @@ impl Service {
         target.needs.check(standing)?;
         Ok(caller)
     }
+}
 
-    /// The body of a request, and its part of the memory for large ones.
-    async fn body(
-        &self,
-        target: &Target,
-        parts: &Parts,
-        body: Body,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
-        if target.method == Method::Get {
-            return Ok((Bytes::new(), None));
-        }
-        let is_large = matches!(
-            target.route.endpoint,
-            Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
-        );
-        let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
-        let length = parts.headers.get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        // A body of unknown length may be as long as any.
-        let announced = length.unwrap_or(most);
-        if announced > most {
-            return bad_request("Exceeded HTTP request body size limit");
-        }
-        let read = async {
-            let permit = match announced > SMALL_BYTES {
-                false => None,
-                true => {
-                    let units = u32::try_from(announced.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-                    Arc::clone(&self.bodies).acquire_many_owned(units).await.ok()
-                }
-            };
-            let bytes = axum::body::to_bytes(body, announced).await;
-            bytes.map(|bytes| (bytes, permit))
+/// The body of a request, and its part of the memory for large ones.
+async fn read_body(
+    bodies: &Arc<Semaphore>,
+    target: &Target,
+    body: Body,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+    if target.method == Method::Get {
+        return Ok((Bytes::new(), None));
+    }
+    let is_large = matches!(
+        target.route.endpoint,
+        Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
+    );
+    let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
+    // A body of unknown length may be as long as any.
+    let length = body.size_hint().exact().map(usize::try_from);
+    let announced = length.and_then(Result::ok).unwrap_or(most);
+    if announced > most {
+        return bad_request("Exceeded HTTP request body size limit");
+    }
+    let read = async {
+        let permit = match announced > SMALL_BYTES {
+            false => None,
+            true => {
+                let units = u32::try_from(announced.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+                Arc::clone(bodies).acquire_many_owned(units).await.ok()
+            }
         };
-        match timeout(BODY_TIME_MAX, read).await {
-            Ok(Ok(read)) => Ok(read),
-            Ok(Err(_)) => bad_request("Exceeded HTTP request body size limit"),
-            Err(_) => bad_request("the body of the request did not come in time"),
-        }
+        let bytes = axum::body::to_bytes(body, announced).await;
+        bytes.map(|bytes| (bytes, permit))
+    };
+    match timeout(BODY_TIME_MAX, read).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(_)) => bad_request("Exceeded HTTP request body size limit"),
+        Err(_) => bad_request("the body of the request did not come in time"),
     }
 }
 

@@ -16,6 +16,11 @@ impl Names {
         Self::new(&api.facts, &api.cluster.view(), given)
     }
 
+    /// The names of the members, as far as they have been asked.
+    pub(crate) fn known(api: &Api) -> Self {
+        Self::new(&api.facts, &api.cluster.view(), api.cluster.known_names())
+    }
+
     /// The names that nodes have given themselves; that of another one is made of its address.
     pub(crate) fn new(
         facts: &NodeFacts,

@@ -114,7 +114,7 @@ fn absent(name: &str) -> Value {
 /// All nodes.
 pub(crate) async fn list(api: &Api) -> Answer {
     let listed = api.cluster.nodes().await;
-    let names = Names::of(api).await;
+    let names = Names::known(api);
     let mut nodes: Vec<Value> = listed.items.iter().map(shape).collect();
     nodes.push(shape(&own(api)));
     nodes.extend(listed.silent.iter().map(|node| absent(names.name(*node))));
@@ -131,7 +131,7 @@ pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, 
         let shown = if memory { self::memory(node) } else { shape(node) };
         return Ok(Answer::object(shown));
     }
-    let id = Names::of(api).await.id(wanted).ok_or(Refusal::NoObject)?;
+    let id = Names::known(api).id(wanted).ok_or(Refusal::NoObject)?;
     let shown = if memory { json!({ "memory": "not_available" }) } else { absent(wanted) };
     Ok(Answer::object(shown).without(vec![id]))
 }
@@ -189,12 +189,27 @@ mod tests {
         "context_switches",
         "gc_bytes_reclaimed",
         "gc_num",
+        "io_read_avg_time",
+        "io_read_bytes",
+        "io_read_count",
+        "io_reopen_count",
+        "io_seek_avg_time",
+        "io_seek_count",
+        "io_sync_avg_time",
+        "io_sync_count",
+        "io_write_avg_time",
+        "io_write_bytes",
+        "io_write_count",
         "metrics_gc_queue_length",
+        "mnesia_disk_tx_count",
+        "mnesia_ram_tx_count",
         "msg_store_read_count",
         "msg_store_write_count",
         "queue_created",
         "queue_declared",
         "queue_deleted",
+        "queue_index_read_count",
+        "queue_index_write_count",
         "ra_open_file_metrics",
     ];
 

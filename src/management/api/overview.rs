@@ -6,6 +6,7 @@ use crate::api::names::Names;
 use crate::api::nodes;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
+use crate::facts::NodeFacts;
 use quorate_catalog::{ParameterName, ParameterRecord};
 use quorate_types::ShortString;
 use serde_json::{Value, json};
@@ -84,7 +85,7 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     let own = nodes::own(api);
     let mut running = others.items;
     running.push(own);
-    let mut shown = identity(api);
+    let mut shown = identity(&api.facts, &cluster_name(api));
     let figures = json!({
         "object_totals": {
             "channels": channels.items.len(),
@@ -113,8 +114,7 @@ fn all_vhosts(api: &Api) -> BTreeSet<ShortString> {
 }
 
 /// Names and versions. RabbitMQ shows those of its runtime, which clients print.
-fn identity(api: &Api) -> Value {
-    let facts = &api.facts;
+fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
     let runtime = format!("Quorate {}", facts.version);
     json!({
         "management_version": facts.product_version,
@@ -125,7 +125,7 @@ fn identity(api: &Api) -> Value {
         "erlang_version": facts.version,
         "erlang_full_version": runtime,
         "release_series_support_status": "supported",
-        "cluster_name": cluster_name(api),
+        "cluster_name": cluster_name,
         "node": facts.name,
         "rates_mode": "none",
         "sample_retention_policies": { "global": [], "basic": [], "detailed": [] },
@@ -163,6 +163,9 @@ pub(crate) fn rebalance() -> Answer {
 pub(crate) async fn attempts(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let names = Names::of(api).await;
     names.id(call.name("node").unwrap_or_default()).ok_or(Refusal::NoObject)?;
+    if call.method == Method::Delete {
+        return Ok(Answer::done());
+    }
     Ok(Answer::object(json!([])))
 }
 
@@ -179,7 +182,7 @@ pub(crate) fn hashed_password(call: &Call) -> Result<Answer, Refusal> {
 mod tests {
     use super::*;
     use crate::api::call::Content;
-    use crate::api::tests::{assert_has_keys, call};
+    use crate::api::tests::{assert_has_keys, call, facts};
 
     #[test]
     fn who_asks_is_told_its_tags() {
@@ -187,6 +190,22 @@ mod tests {
         let Content::Object(shown) = answer.content else { return };
         assert_has_keys(&shown, include_str!("gold/whoami.json"), &[]);
         assert_eq!(shown.get("tags"), Some(&json!(["administrator"])));
+    }
+
+    /// The figures are added where they are gathered.
+    #[test]
+    fn the_overview_has_the_keys_of_rabbitmqs() {
+        let shown = identity(&facts(), "c1");
+        let without = [
+            "churn_rates",
+            "contexts",
+            "listeners",
+            "message_stats",
+            "object_totals",
+            "queue_totals",
+        ];
+        assert_has_keys(&shown, include_str!("gold/overview.json"), &without);
+        assert_eq!(shown.get("cluster_name"), Some(&json!("c1")));
     }
 
     #[test]
