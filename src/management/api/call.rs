@@ -4,6 +4,7 @@ use crate::api::body::Fields;
 use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::json;
+use crate::api::list::Rows;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use crate::api::uri::Query;
@@ -110,6 +111,8 @@ pub(crate) enum Content {
     Object(Value),
     /// JSON that is written already.
     Text(String),
+    /// A large list, and the columns that it is sorted by.
+    Rows(Rows, &'static [&'static str]),
     /// A list, made where it may take its time, and the columns that it is sorted by.
     List(Box<dyn FnOnce() -> Vec<Value> + Send>, &'static [&'static str]),
 }
@@ -120,6 +123,7 @@ impl fmt::Debug for Content {
             Self::Nothing => f.write_str("Nothing"),
             Self::Object(value) => f.debug_tuple("Object").field(value).finish(),
             Self::Text(text) => f.debug_tuple("Text").field(&text.len()).finish(),
+            Self::Rows(rows, order) => f.debug_tuple("Rows").field(rows).field(order).finish(),
             Self::List(_, order) => f.debug_tuple("List").field(order).finish_non_exhaustive(),
         }
     }
@@ -165,6 +169,11 @@ impl Answer {
         items: impl FnOnce() -> Vec<Value> + Send + 'static,
     ) -> Self {
         Self::new(200, Content::List(Box::new(items), order))
+    }
+
+    /// A large list.
+    pub(crate) fn rows(order: &'static [&'static str], rows: Rows) -> Self {
+        Self::new(200, Content::Rows(rows, order))
     }
 
     /// An object was made, or was there already.

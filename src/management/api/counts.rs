@@ -6,8 +6,7 @@ use crate::api::cluster::KnownQueue;
 use crate::wire;
 use std::collections::BTreeMap;
 
-/// Queues whose counts are remembered; above that, those that a list does not contain are
-/// forgotten.
+/// Queues whose counts are remembered. Above that, a new one takes the place of another.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// Group, node, index and position of a queue's id.
@@ -24,11 +23,6 @@ fn key(queue: &wire::Queue) -> Option<Key> {
 impl LastCounts {
     /// Remembers counts that have come, and adds those that have not.
     pub(crate) fn complete(&mut self, queues: Vec<wire::Queue>) -> Vec<KnownQueue> {
-        if self.0.len() > REMEMBERED_MAX {
-            let listed: BTreeMap<_, ()> =
-                queues.iter().filter_map(|queue| Some((key(queue)?, ()))).collect();
-            self.0.retain(|key, _| listed.contains_key(key));
-        }
         queues.into_iter().map(|queue| self.known(queue)).collect()
     }
 
@@ -36,6 +30,9 @@ impl LastCounts {
         let Some(key) = key(&queue) else { return KnownQueue { queue, fresh: false } };
         match queue.counts {
             Some(counts) => {
+                if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&key) {
+                    self.0.pop_first();
+                }
                 self.0.insert(key, counts);
                 KnownQueue { queue, fresh: true }
             }

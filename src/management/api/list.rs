@@ -5,6 +5,7 @@ use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
+use std::fmt;
 
 /// Objects of a page, if the request does not say.
 const PAGE_SIZE: usize = 100;
@@ -24,6 +25,24 @@ pub(crate) struct Listing {
     sort: Vec<String>,
     reverse: bool,
     columns: Columns,
+}
+
+/// Columns that every row of a large list has at hand.
+const BY_NAME: &[&str] = &["name", "vhost"];
+
+/// A large list, whose objects are made one by one.
+pub(crate) struct Rows {
+    pub(crate) count: usize,
+    /// An object of the names of a row: `name` and `vhost`.
+    pub(crate) names: Box<dyn Fn(usize) -> Value + Send>,
+    /// The whole object of a row.
+    pub(crate) object: Box<dyn Fn(usize) -> Value + Send>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").field("count", &self.count).finish_non_exhaustive()
+    }
 }
 
 /// A page of a list.
@@ -78,20 +97,45 @@ impl Listing {
     ///
     /// # Errors
     /// 400 if there is no such page.
-    pub(crate) fn of_list(&self, mut items: Vec<Value>, order: &[&str]) -> Result<Value, Refusal> {
+    pub(crate) fn of_list(&self, items: Vec<Value>, order: &[&str]) -> Result<Value, Refusal> {
+        let items = items.into_iter().map(|item| (item, ())).collect();
+        self.arranged(items, order, |item, ()| item)
+    }
+
+    /// As [`Listing::of_list`], of rows whose objects take long to make: if names decide about the
+    /// page, only those of the page are made.
+    ///
+    /// # Errors
+    /// 400 if there is no such page.
+    pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
+        let is_name = |column: &String| BY_NAME.contains(&column.as_str());
+        if self.page.is_none() || !self.sort.iter().all(is_name) {
+            return self.of_list((0..rows.count).map(&rows.object).collect(), order);
+        }
+        let names = (0..rows.count).map(|row| ((rows.names)(row), row)).collect();
+        self.arranged(names, order, |_, row| (rows.object)(row))
+    }
+
+    /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
+    /// left.
+    fn arranged<T>(
+        &self,
+        mut items: Vec<(Value, T)>,
+        order: &[&str],
+        shown: impl Fn(Value, T) -> Value,
+    ) -> Result<Value, Refusal> {
         let total = items.len();
         if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
-            items.retain(|item| {
-                filter.is_match(item.get("name").and_then(Value::as_str).unwrap_or_default())
-            });
+            let name = |item: &Value| {
+                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
+            };
+            items.retain(|(item, _)| name(item));
         }
         self.sort(&mut items, order);
-        let Some(page) = &self.page else {
-            return Ok(items.into_iter().map(|item| self.columns.of(item)).collect());
-        };
+        let shown = |(item, row)| self.columns.of(shown(item, row));
+        let Some(page) = &self.page else { return Ok(items.into_iter().map(shown).collect()) };
         let filtered = items.len();
-        let items: Vec<Value> =
-            page.of(items)?.into_iter().map(|item| self.columns.of(item)).collect();
+        let items: Vec<Value> = page.of(items)?.into_iter().map(shown).collect();
         Ok(json!({
             "total_count": total,
             "filtered_count": filtered,
@@ -108,14 +152,16 @@ impl Listing {
         self.columns.of(object)
     }
 
-    fn sort(&self, items: &mut [Value], order: &[&str]) {
+    fn sort<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
         let given = self.sort.iter().map(String::as_str);
         let order: Vec<Vec<&str>> =
             given.chain(order.iter().copied()).map(|path| path.split('.').collect()).collect();
-        items.sort_by(|left, right| {
-            let compared = order.iter().map(|path| compare(at(left, path), at(right, path)));
-            compared.fold(Ordering::Equal, Ordering::then)
-        });
+        // Each key is looked up once and not with every comparison.
+        let key = |item: &Value| order.iter().map(|path| Key::of(at(item, path))).collect();
+        let mut keyed: Vec<(Vec<Key>, (Value, T))> =
+            items.drain(..).map(|item| (key(&item.0), item)).collect();
+        keyed.sort_by(|(left, _), (right, _)| left.cmp(right));
+        items.extend(keyed.into_iter().map(|(_, item)| item));
         if self.reverse {
             items.reverse();
         }
@@ -150,7 +196,7 @@ impl Page {
     }
 
     /// The objects of this page.
-    fn of(&self, items: Vec<Value>) -> Result<Vec<Value>, Refusal> {
+    fn of<T>(&self, items: Vec<T>) -> Result<Vec<T>, Refusal> {
         let (count, skipped) = (items.len(), (self.number - 1).saturating_mul(self.size));
         if skipped > count {
             let (page, size) = (self.number, self.size);
@@ -186,30 +232,54 @@ fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, name| value.get(name))
 }
 
-/// The order of values of different kinds, which is Erlang's: numbers, words, objects, arrays,
-/// texts.
-fn rank(value: Option<&Value>) -> u8 {
-    match value {
-        None | Some(Value::Number(_)) => 0,
-        Some(Value::Null | Value::Bool(_)) => 1,
-        Some(Value::Object(_)) => 2,
-        Some(Value::Array(_)) => 3,
-        Some(Value::String(_)) => 4,
+/// What values are sorted by: Erlang's order of their kinds, then their order among their kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Number(Number),
+    Word(Option<bool>),
+    Object,
+    Array(Vec<Key>),
+    Text(String),
+}
+
+/// A number, in the order of numbers.
+#[derive(Clone, Copy, Debug)]
+struct Number(f64);
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
     }
 }
 
-fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
-    let number = |value: Option<&Value>| value.and_then(Value::as_f64).unwrap_or_default();
-    match (left, right) {
-        (Some(Value::String(left)), Some(Value::String(right))) => left.cmp(right),
-        (Some(Value::Bool(left)), Some(Value::Bool(right))) => left.cmp(right),
-        (Some(Value::Array(left)), Some(Value::Array(right))) => {
-            let first =
-                left.iter().zip(right).map(|(left, right)| compare(Some(left), Some(right)));
-            first.fold(Ordering::Equal, Ordering::then).then(left.len().cmp(&right.len()))
-        }
-        (left, right) => {
-            rank(left).cmp(&rank(right)).then_with(|| number(left).total_cmp(&number(right)))
+impl Eq for Number {}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Key {
+    fn of(value: Option<&Value>) -> Self {
+        match value {
+            None => Self::Number(Number(0.0)),
+            Some(Value::Number(number)) => {
+                Self::Number(Number(number.as_f64().unwrap_or_default()))
+            }
+            Some(Value::Null) => Self::Word(None),
+            Some(Value::Bool(value)) => Self::Word(Some(*value)),
+            Some(Value::Object(_)) => Self::Object,
+            Some(Value::Array(values)) => {
+                Self::Array(values.iter().map(|value| Self::of(Some(value))).collect())
+            }
+            Some(Value::String(text)) => Self::Text(text.clone()),
         }
     }
 }
@@ -257,6 +327,8 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{self, AtomicUsize};
 
     fn listed(query: &str) -> Result<Value, Refusal> {
         let items = vec![
@@ -301,6 +373,52 @@ mod tests {
         assert_eq!((none.get("page_count").unwrap().as_u64(), names(&none).len()), (Some(0), 0));
         // Without a page, names are not filtered.
         assert_eq!(names(&listed("name=b").unwrap()).len(), 3);
+    }
+
+    /// Of ten thousand queues, a page by name makes the objects of the page only.
+    #[test]
+    fn only_the_objects_of_a_page_are_made() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&made);
+        let rows = Rows {
+            count: 1_000,
+            names: Box::new(|row| json!({ "name": format!("q{row:03}"), "vhost": "/" })),
+            object: Box::new(move |row| {
+                count.fetch_add(1, atomic::Ordering::Relaxed);
+                json!({ "name": format!("q{row:03}"), "vhost": "/", "messages": 1_000 - row })
+            }),
+        };
+        let listed = |query: &str| {
+            let listing = Listing::parse(&Query::parse(query)).unwrap();
+            let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
+            (names(&listed).join(" "), made.swap(0, atomic::Ordering::Relaxed))
+        };
+        let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
+        assert_eq!(page(""), ("q002 q003".to_owned(), 2));
+        assert_eq!(page("name=q5&sort=name&sort_reverse=true"), ("q597 q596".to_owned(), 2));
+        assert_eq!(page("sort=messages"), ("q997 q996".to_owned(), 1_000));
+        assert_eq!(listed("columns=name").1, 1_000);
+    }
+
+    #[test]
+    fn values_of_all_kinds_are_sorted() {
+        let sorted = [
+            json!(-1),
+            json!(0.5),
+            json!(2),
+            json!(null),
+            json!(false),
+            json!(true),
+            json!({}),
+            json!([1]),
+            json!([1, 0]),
+            json!([2]),
+            json!("a"),
+            json!("b"),
+        ];
+        let keys: Vec<Key> = sorted.iter().map(|value| Key::of(Some(value))).collect();
+        assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
+        assert_eq!(Key::of(None), Key::of(Some(&json!(0))));
     }
 
     /// As in the golden reply.

@@ -65,6 +65,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use quorate_broker::Broker;
 use quorate_types::ShortString;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -259,7 +260,16 @@ fn reason(parts: &Parts) -> Option<String> {
     (!reason.is_empty() && reason.len() <= REASON_BYTES_MAX).then(|| reason.to_owned())
 }
 
-/// The answer as HTTP. Lists are written where it may take its time.
+/// Makes and writes a list where it may take its time.
+async fn written(
+    make: impl FnOnce() -> Result<Value, Refusal> + Send + 'static,
+) -> Result<String, Refusal> {
+    let written = tokio::task::spawn_blocking(move || make().map(|list| list.to_string()));
+    let unavailable = |_| Refusal::Unavailable("the list cannot be written".to_owned());
+    written.await.map_err(unavailable)?
+}
+
+/// The answer as HTTP.
 async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> {
     let Answer { status, content, location, silent } = answer;
     let text = match content {
@@ -267,11 +277,9 @@ async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> 
         Content::Text(text) => Some(text),
         Content::Object(value) => Some(listing.of_object(value).to_string()),
         Content::List(items, order) => {
-            let written = move || listing.of_list(items(), order).map(|list| list.to_string());
-            let written = tokio::task::spawn_blocking(written).await;
-            let unavailable = |_| Refusal::Unavailable("the list cannot be written".to_owned());
-            Some(written.map_err(unavailable)??)
+            Some(written(move || listing.of_list(items(), order)).await?)
         }
+        Content::Rows(rows, order) => Some(written(move || listing.of_rows(&rows, order)).await?),
     };
     let mut response = match text {
         None => ().into_response(),

@@ -130,8 +130,7 @@ pub(crate) async fn one_topic(api: &Api, call: &Call) -> Result<Answer, Refusal>
         }
         Method::Delete if rows.is_empty() => Err(Refusal::NoObject),
         Method::Delete => {
-            let exchange = call.query.get("exchange").map(|name| short("exchange", name));
-            let exchange = exchange.transpose()?;
+            let exchange = call.name("exchange").map(|name| short("exchange", name)).transpose()?;
             let clear = AccessCommand::ClearTopicPermissions { vhost, user, exchange };
             operator.change_access(clear).await?;
             Ok(Answer::done())

@@ -6,6 +6,7 @@ use crate::api::client::perform;
 use crate::api::cluster::KnownQueue;
 use crate::api::consumers;
 use crate::api::json;
+use crate::api::list::Rows;
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
@@ -14,6 +15,7 @@ use quorate_client::{Operation, QueueDeclare};
 use quorate_types::{ResourceName, ShortString};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The policies of a queue, null where none is in force.
 fn policy(name: &str) -> Value {
@@ -83,9 +85,17 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = call.vhosts(api)?;
     let (listed, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
-    let queues = listed.items;
-    let items = move || queues.iter().map(|queue| shape(queue, &names)).collect();
-    Ok(Answer::list(BY_NAME, items).without(listed.silent))
+    let queues = Arc::new(listed.items);
+    let named = Arc::clone(&queues);
+    let name = |known: &KnownQueue| json!({ "name": known.queue.name, "vhost": known.queue.vhost });
+    let rows = Rows {
+        count: queues.len(),
+        names: Box::new(move |row| named.get(row).map(name).unwrap_or_default()),
+        object: Box::new(move |row| {
+            queues.get(row).map(|known| shape(known, &names)).unwrap_or_default()
+        }),
+    };
+    Ok(Answer::rows(BY_NAME, rows).without(listed.silent))
 }
 
 /// One queue: reads, makes or deletes it.

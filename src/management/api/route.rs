@@ -332,6 +332,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::object("permissions/{vhost}/{user}", E::Permission, Administrator),
     read("topic-permissions", E::TopicPermissions, Administrator),
     Route::object("topic-permissions/{vhost}/{user}", E::TopicPermission, Administrator),
+    Route::object("topic-permissions/{vhost}/{user}/{exchange}", E::TopicPermission, Administrator),
     read("vhost-limits", E::VhostLimits, VisibleVhost),
     read("vhost-limits/{vhost}", E::VhostLimits, VisibleVhost),
     at("vhost-limits/{vhost}/{name}", E::VhostLimit).put(Administrator).delete(Administrator),

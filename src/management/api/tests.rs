@@ -7,7 +7,6 @@ use crate::Naming;
 use crate::api::names::Names;
 use quorate_broker::view::{ClusterView, MemberView};
 use quorate_types::{MachineVersion, NodeId};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Instant;
