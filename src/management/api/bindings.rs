@@ -20,18 +20,31 @@ const ORDER: &[&str] = &["vhost", "source", "destination", "routing_key", "prope
 /// Bytes of the hash of a binding's arguments in its key.
 const HASH_BYTES: usize = 6;
 
+/// A hash of a binding's arguments, of letters that stand for themselves in a path; empty without
+/// arguments.
+fn hash(arguments: &FieldTable) -> String {
+    if arguments.is_empty() {
+        return String::new();
+    }
+    let mut bytes = BytesMut::new();
+    arguments.encode_content(&mut bytes);
+    let digest = Sha256::digest(&bytes);
+    URL_SAFE_NO_PAD.encode(digest.get(..HASH_BYTES).unwrap_or_default())
+}
+
 /// The key that tells a binding from others of its source and destination: the routing key,
 /// encoded, and a hash of the arguments if it has any. Clients take it as it is.
 pub(crate) fn properties_key(routing_key: &str, arguments: &FieldTable) -> String {
-    if !arguments.is_empty() {
-        let mut bytes = BytesMut::new();
-        arguments.encode_content(&mut bytes);
-        let digest = Sha256::digest(&bytes);
-        let hash = digest.get(..HASH_BYTES).unwrap_or_default();
-        // A hash may contain what stands for itself in a path.
-        return format!("{}~{}", uri::encoded(routing_key), URL_SAFE_NO_PAD.encode(hash));
-    }
-    if routing_key.is_empty() { "~".to_owned() } else { uri::encoded(routing_key) }
+    let (key, hash) = (uri::encoded(routing_key), hash(arguments));
+    if key.is_empty() || !hash.is_empty() { format!("{key}~{hash}") } else { key }
+}
+
+/// Whether a key is that of the binding. Some clients put it into a path as it is, so that it is
+/// decoded once too often.
+fn is_key_of(given: &str, binding: &BindingView) -> bool {
+    let (key, given_hash) = given.split_once('~').unwrap_or((given, ""));
+    let is_key = uri::decoded(key, true).is_some_and(|key| key == binding.key.as_str());
+    is_key && given_hash == hash(&binding.arguments)
 }
 
 /// A binding as lists show it.
@@ -166,7 +179,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhost = call.vhost(api)?;
     let key = call.name("props").unwrap_or_default();
     let bindings = collect(api, &vhost, &between(call)?);
-    let is_meant = |one: &BindingView| properties_key(one.key.as_str(), &one.arguments) == key;
+    let is_meant = |one: &BindingView| is_key_of(key, one);
     let binding = bindings.into_iter().find(is_meant).ok_or(Refusal::NoObject)?;
     if call.method == Method::Get {
         return Ok(Answer::object(shape(&binding)));
@@ -235,6 +248,18 @@ mod tests {
         assert_ne!(key, properties_key("a b/c", &arguments(2)));
         assert!(properties_key("", &arguments(1)).starts_with('~'));
         assert!(uri::segment(&key).starts_with("a%2Bb%252Fc~"));
+    }
+
+    #[test]
+    fn a_key_finds_its_binding_encoded_or_not() {
+        let one = binding("x", "q", true);
+        let key = properties_key(one.key.as_str(), &one.arguments);
+        assert!(is_key_of(&key, &one) && is_key_of(&key.replace("%2F", "/"), &one));
+        let plain = BindingView { arguments: FieldTable::default(), ..one.clone() };
+        assert!(is_key_of("a+b%2Fc", &plain) && !is_key_of("a+b%2Fc", &one));
+        assert!(!is_key_of("~", &one) && !is_key_of("b~", &one) && !is_key_of("%", &plain));
+        let empty = BindingView { key: name(""), ..plain };
+        assert!(is_key_of("~", &empty));
     }
 
     #[test]

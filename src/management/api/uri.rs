@@ -9,7 +9,7 @@ pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
 }
 
 /// Percent-decodes a text; in a query a plus sign is a blank.
-fn decoded(text: &str, plus_is_blank: bool) -> Option<String> {
+pub(crate) fn decoded(text: &str, plus_is_blank: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
