@@ -4,7 +4,7 @@ use crate::api::body::Fields;
 use crate::api::call::{Answer, Api, BY_NAME, Call};
 use crate::api::client::perform;
 use crate::api::cluster::KnownQueue;
-use crate::api::consumers;
+use crate::api::consumers::{self, Channels};
 use crate::api::json;
 use crate::api::list::Rows;
 use crate::api::names::Names;
@@ -142,7 +142,8 @@ async fn consumer_details(
         tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels());
     let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
     let timeout = consumers::timeout_ms(&known.queue);
-    let shape = |one| consumers::shape(one, timeout, &channels.items, names);
+    let channels = Channels::of(&channels.items);
+    let shape = |one| consumers::shape(one, timeout, &channels, names);
     (of_queue.map(shape).collect(), consumers.silent)
 }
 
