@@ -58,6 +58,7 @@ pub use quorate_raft::{DrainError, TransferError};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},
+    lookup::Lookup,
     operator::{Closing, PasswordError, hash_password},
     view,
 };

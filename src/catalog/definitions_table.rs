@@ -7,7 +7,8 @@ use quorate_types::{
 use serde_json::{Map, Value};
 
 /// A field table as definitions write it.
-pub(crate) fn to_json(table: &FieldTable) -> Value {
+#[must_use]
+pub fn to_json(table: &FieldTable) -> Value {
     let field =
         |(name, value): &(ShortString, FieldValue)| (name.to_string(), value_to_json(value));
     Value::Object(table.0.iter().map(field).collect())
@@ -42,7 +43,7 @@ fn value_to_json(value: &FieldValue) -> Value {
 
 /// Why a JSON object is not a field table.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ArgumentsError {
+pub enum ArgumentsError {
     /// A field's name.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -55,7 +56,7 @@ pub(crate) enum ArgumentsError {
 ///
 /// # Errors
 /// A name is too long, or tables are nested too deep.
-pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<FieldTable, ArgumentsError> {
+pub fn from_json(fields: &Map<String, Value>) -> Result<FieldTable, ArgumentsError> {
     table_from_json(fields, 0)
 }
 

@@ -63,6 +63,9 @@ pub use access::{Access, Resource, Who, access_refused};
 pub use access_command::AccessCommand;
 pub use command::{CatalogCommand, CatalogEntry, CatalogReply};
 pub use definitions_import::{Definitions, DefinitionsError, Step};
+pub use definitions_table::{
+    ArgumentsError, from_json as arguments_from_json, to_json as arguments_to_json,
+};
 pub use definitions_user::HashPassword;
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use denial::{Denial, MemberDenial};

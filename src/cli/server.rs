@@ -283,10 +283,13 @@ impl Served {
         connector: Connector,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let routes = routes(prepared, facts, pulses.clone(), Peers::new(facts.id, connector));
+        let peers = Peers::new(facts.id, connector);
+        let routes = routes(prepared, facts, pulses.clone(), peers.clone());
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
-        let router = quorate_management::router(prepared.broker.clone(), Arc::clone(facts), pulses);
+        let (broker, facts) = (&prepared.broker, Arc::clone(facts));
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers);
+        let router = quorate_management::router(broker.clone(), facts, pulses).merge(api);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }
 

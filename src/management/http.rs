@@ -15,11 +15,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use quorate_tls::{Acceptor, Stream};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +46,24 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 /// The reciprocal of the share of a core's time that the numbers may use.
 const PAGE_TIME_PART: u32 = 20;
+
+/// The two ends of an HTTP client's connection, in the extensions of each of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HttpClient {
+    /// The client's address.
+    pub(crate) peer: SocketAddr,
+    /// The address that it connected to.
+    pub(crate) local: SocketAddr,
+}
+
+#[cfg(test)]
+impl HttpClient {
+    /// A client of this machine.
+    pub(crate) fn of_test() -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Self { peer: address, local: address }
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Shown<S> {
@@ -108,11 +128,14 @@ async fn serve_within(
             () = &mut stop => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let (tls, router, closed) = (tls.clone(), router.clone(), closed.clone());
+                    // A stream without an address has ended already.
+                    let Ok(local) = stream.local_addr() else { continue };
+                    let client = HttpClient { peer, local };
                     connections.spawn(async move {
                         if let Some(stream) = secured(stream, tls, head_time_max).await {
-                            connection(stream, router, head_time_max, closed).await;
+                            connection(stream, client, router, head_time_max, closed).await;
                         }
                     });
                 }
@@ -148,13 +171,18 @@ async fn secured(
 
 async fn connection(
     stream: Stream<TcpStream>,
+    client: HttpClient,
     router: Router,
     head_time_max: Duration,
     mut closed: watch::Receiver<bool>,
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(head_time_max);
-    let service = TowerToHyperService::new(router);
+    let pages = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(client);
+        pages.call(request)
+    });
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
     let closing = async {
         // The loss of the sender means a stop too.

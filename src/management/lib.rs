@@ -3,6 +3,7 @@
 
 mod access;
 mod admin;
+mod api;
 mod convert;
 mod facts;
 mod http;
@@ -40,6 +41,7 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
+pub use api::api;
 pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};

@@ -26,8 +26,9 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("raft", &["storage", "rpc", "queue", "catalog", "types"]),
     ("broker", &["raft", "storage", "rpc", "client", "queue", "catalog", "types"]),
     ("amqp", &["client", "tls", "types"]),
-    // rpc too: its gRPC service for `quorate ctl` lives with what it serves.
-    ("management", &["broker", "rpc", "tls", "catalog", "types"]),
+    // rpc too: its gRPC service for `quorate ctl` lives with what it serves. client: what is changed
+    // over HTTP is asked of the broker as clients ask.
+    ("management", &["broker", "rpc", "client", "tls", "catalog", "types"]),
 ];
 
 /// Floors without clocks, sockets, disks and threads.

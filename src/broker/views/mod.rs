@@ -3,6 +3,7 @@
 pub(crate) mod administration;
 pub(crate) mod cluster;
 pub(crate) mod counters;
+pub(crate) mod lookup;
 pub(crate) mod member_view;
 pub(crate) mod metrics;
 pub(crate) mod operator;

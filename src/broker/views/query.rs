@@ -229,7 +229,7 @@ impl Operator<'_> {
 }
 
 impl Node {
-    fn queue_view(&self, entry: QueueEntry) -> QueueView {
+    pub(crate) fn queue_view(&self, entry: QueueEntry) -> QueueView {
         let home = entry.id.home;
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),

@@ -1,0 +1,59 @@
+//! Single objects by name, for interfaces that are asked about one of many.
+
+use crate::{Broker, node::Node, views::view::QueueView};
+use quorate_catalog::{UserRecord, Who};
+use quorate_types::{ResourceName, ShortString, VhostName};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Looks up single objects of this node's copy of the catalog.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a>(&'a Arc<Node>);
+
+impl Broker {
+    /// What can be looked up by name.
+    #[must_use]
+    pub fn lookup(&self) -> Lookup<'_> {
+        Lookup(&self.0)
+    }
+}
+
+impl Lookup<'_> {
+    /// The queue of that name; a connection-bound one only on the node of its connection.
+    #[must_use]
+    pub fn queue(&self, name: &ResourceName) -> Option<QueueView> {
+        let entry = self.0.base.known_queue(name)?;
+        Some(self.0.queue_view(entry))
+    }
+
+    /// The user of that name.
+    #[must_use]
+    pub fn user(&self, name: &ShortString) -> Option<UserRecord> {
+        self.0.base.catalog.read().user(name).cloned()
+    }
+
+    /// True if the virtual host exists.
+    #[must_use]
+    pub fn has_vhost(&self, name: &VhostName) -> bool {
+        self.0.base.catalog.read().has_vhost(name)
+    }
+
+    /// True if the user has permissions in the virtual host (ACL-01).
+    #[must_use]
+    pub fn may_use(&self, user: &ShortString, vhost: &VhostName) -> bool {
+        self.0.base.catalog.read().rights(Who { vhost, user }).is_some()
+    }
+
+    /// True if the node takes further connections.
+    #[must_use]
+    pub fn takes_connections(&self) -> bool {
+        self.0.clients.node_connections_reached().is_none()
+    }
+
+    /// The virtual hosts in which the user has permissions.
+    #[must_use]
+    pub fn usable_vhosts(&self, user: &ShortString) -> BTreeSet<VhostName> {
+        let catalog = self.0.base.catalog.read();
+        let names = catalog.vhosts().map(|record| &record.name);
+        names.filter(|vhost| catalog.rights(Who { vhost, user }).is_some()).cloned().collect()
+    }
+}

@@ -1,0 +1,33 @@
+//! The audit log: one line for each change over HTTP, by whom, from where, what, and with which
+//! outcome; refused ones too.
+
+use crate::api::route::Method;
+use axum::http::StatusCode;
+use std::net::SocketAddr;
+
+/// Bytes of a path in the log.
+const PATH_BYTES_MAX: usize = 1_024;
+
+/// The part of a path that is logged. A path is percent-encoded, so that it is one line.
+fn shown(path: &str) -> &str {
+    let end = path.char_indices().map(|(at, _)| at).find(|at| *at >= PATH_BYTES_MAX);
+    path.get(..end.unwrap_or(path.len())).unwrap_or_default()
+}
+
+/// Writes the line of a request that would change something. The user is empty if nobody has logged
+/// in.
+pub(crate) fn log(method: Method, path: &str, user: &str, from: SocketAddr, status: StatusCode) {
+    let (method, path, status) = (method.name(), shown(path), status.as_u16());
+    tracing::info!(target: "audit", user, %from, over = "http", method, path, status, "change");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_are_cut() {
+        assert_eq!(shown("/api/users/u"), "/api/users/u");
+        assert_eq!(shown(&"x".repeat(5_000)).len(), PATH_BYTES_MAX);
+    }
+}

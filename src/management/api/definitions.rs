@@ -1,0 +1,111 @@
+//! Definitions: `/api/definitions`, of the whole cluster or of one virtual host.
+
+use crate::api::call::{Answer, Api, Call};
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::route::Method;
+use serde_json::{Map, Value};
+
+/// The lists of definitions whose objects belong to a virtual host.
+const LISTS: [&str; 5] = ["parameters", "policies", "queues", "exchanges", "bindings"];
+/// What tells which broker has written definitions.
+const ORIGIN: [&str; 4] = ["rabbit_version", "rabbitmq_version", "product_name", "product_version"];
+
+/// Exports or imports the definitions of the cluster.
+pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    if call.method == Method::Post {
+        let text = std::str::from_utf8(&call.body);
+        let text = text.map_err(|_| Refusal::BadRequest("not_json".to_owned()))?;
+        return import(api, text).await;
+    }
+    Ok(Answer::text(export(api).await?))
+}
+
+/// Exports or imports the definitions of one virtual host.
+pub(crate) async fn of_vhost(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.vhost(api)?;
+    if call.method == Method::Post {
+        let Ok(Value::Object(given)) = serde_json::from_slice(&call.body) else {
+            return bad_request("not_json");
+        };
+        let placed = placed_in(given, vhost.as_str());
+        return import(api, &Value::Object(placed).to_string()).await;
+    }
+    let exported: Value = serde_json::from_str(&export(api).await?).unwrap_or_default();
+    Ok(Answer::object(cut_to(&exported, vhost.as_str())))
+}
+
+/// All definitions, written where it may take its time.
+async fn export(api: &Api) -> Result<String, Refusal> {
+    let (broker, version) = (api.broker.clone(), api.facts.product_version.clone());
+    let exported = tokio::task::spawn_blocking(move || broker.views().export_definitions(&version));
+    let unavailable = |_| Refusal::Unavailable("definitions cannot be exported now".to_owned());
+    exported.await.map_err(unavailable)
+}
+
+async fn import(api: &Api, text: &str) -> Result<Answer, Refusal> {
+    api.broker.operator().import_definitions(text.into()).await?;
+    Ok(Answer::done())
+}
+
+/// The definitions of one virtual host, which do not name it.
+fn cut_to(all: &Value, vhost: &str) -> Value {
+    let mut cut = Map::new();
+    for name in ORIGIN {
+        cut.extend(all.get(name).map(|value| (name.to_owned(), value.clone())));
+    }
+    cut.insert("rabbitmq_definition_format".to_owned(), "single_virtual_host".into());
+    cut.insert("original_vhost_name".to_owned(), vhost.into());
+    for list in LISTS {
+        let objects = all.get(list).and_then(Value::as_array).into_iter().flatten();
+        let of_vhost = objects
+            .filter_map(Value::as_object)
+            .filter(|object| object.get("vhost").and_then(Value::as_str) == Some(vhost));
+        let without = |object: &Map<String, Value>| {
+            let mut object = object.clone();
+            object.remove("vhost");
+            Value::Object(object)
+        };
+        cut.insert(list.to_owned(), of_vhost.map(without).collect());
+    }
+    Value::Object(cut)
+}
+
+/// Definitions of one virtual host, placed in that virtual host. Lists of other objects are left out:
+/// they are none of its.
+fn placed_in(mut given: Map<String, Value>, vhost: &str) -> Map<String, Value> {
+    given.retain(|name, _| LISTS.contains(&name.as_str()) || ORIGIN.contains(&name.as_str()));
+    for list in LISTS {
+        let objects = given.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for object in objects.filter_map(Value::as_object_mut) {
+            object.insert("vhost".to_owned(), vhost.into());
+        }
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_vhosts_definitions_do_not_name_it_and_can_be_placed_in_another() {
+        let all = json!({
+            "rabbit_version": "4",
+            "users": [{ "name": "u" }],
+            "queues": [{ "name": "a", "vhost": "/" }, { "name": "b", "vhost": "v" }],
+            "bindings": [],
+        });
+        let cut = cut_to(&all, "v");
+        assert_eq!(cut.get("queues"), Some(&json!([{ "name": "b" }])));
+        assert_eq!((cut.get("users"), cut.get("policies")), (None, Some(&json!([]))));
+        assert_eq!(cut.get("rabbit_version"), Some(&json!("4")));
+        let mut given = cut.as_object().unwrap().clone();
+        given.insert("users".to_owned(), json!([{ "name": "intruder" }]));
+        let placed = placed_in(given, "w");
+        assert_eq!(placed.get("queues"), Some(&json!([{ "name": "b", "vhost": "w" }])));
+        assert_eq!(placed.get("users"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! The one match on what is at a path: each is carried out in the file of its kind.
+
+use crate::api::call::{Answer, Api, Call};
+use crate::api::refusal::Refusal;
+use crate::api::route::Endpoint as E;
+use crate::api::{
+    bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
+    messages, nodes, overview, parameters, permissions, policies, queues, users, vhosts,
+};
+use quorate_catalog::PolicyKind;
+
+/// Carries out a request.
+#[expect(clippy::too_many_lines, reason = "a line for each endpoint")]
+pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answer, Refusal> {
+    match endpoint {
+        E::Overview => overview::overview(api, call).await,
+        E::ClusterName => overview::name(api, call).await,
+        E::Version => Ok(overview::version(api)),
+        E::Whoami => Ok(overview::whoami(call)),
+        E::Extensions => Ok(overview::extensions()),
+        E::Rebalance => Ok(overview::rebalance()),
+        E::AuthAttempts => overview::attempts(api, call).await,
+        E::HashPassword => overview::hashed_password(call),
+        E::Nodes => Ok(nodes::list(api).await),
+        E::Node => nodes::one(api, call, false).await,
+        E::NodeMemory => nodes::one(api, call, true).await,
+        E::Vhosts => Ok(vhosts::list(api, call).await),
+        E::Vhost => vhosts::one(api, call).await,
+        E::VhostStart => vhosts::start(api, call).await,
+        E::Users => Ok(users::list(api, false)),
+        E::UsersWithoutPermissions => Ok(users::list(api, true)),
+        E::UsersBulkDelete => users::bulk_delete(api, call).await,
+        E::User => users::one(api, call).await,
+        E::Permissions | E::VhostPermissions | E::UserPermissions => permissions::list(api, call),
+        E::TopicPermissions | E::VhostTopicPermissions | E::UserTopicPermissions => {
+            permissions::list_topic(api, call)
+        }
+        E::Permission => permissions::one(api, call).await,
+        E::TopicPermission => permissions::one_topic(api, call).await,
+        E::VhostLimits => limits::list_vhosts(api, call),
+        E::VhostLimit => limits::vhost(api, call).await,
+        E::UserLimits => limits::list_users(api, call),
+        E::UserLimit => limits::user(api, call).await,
+        E::Queues => queues::list(api, call).await,
+        E::Queue => queues::one(api, call).await,
+        E::QueueContents => queues::purge(api, call).await,
+        E::QueueGet => messages::get(api, call).await,
+        E::QueueStatus => queues::status(api, call).await,
+        E::Exchanges => exchanges::list(api, call),
+        E::Exchange => exchanges::one(api, call).await,
+        E::Publish => messages::publish(api, call).await,
+        E::Bindings | E::BindingsFrom | E::BindingsTo | E::BindingsOfQueue | E::BindingsBetween => {
+            bindings::list(api, call, endpoint).await
+        }
+        E::Binding => bindings::one(api, call).await,
+        E::Connections => connections::list(api, call).await,
+        E::ConnectionsOfUser => connections::of_user(api, call).await,
+        E::Connection => connections::one(api, call).await,
+        E::ConnectionChannels => connections::channels(api, call).await,
+        E::Channels => channels::list(api, call).await,
+        E::Channel => channels::one(api, call).await,
+        E::Consumers => consumers::list(api, call).await,
+        E::Policies => policies::list(api, call, PolicyKind::User),
+        E::Policy => policies::one(api, call, PolicyKind::User).await,
+        E::OperatorPolicies => policies::list(api, call, PolicyKind::Operator),
+        E::OperatorPolicy => policies::one(api, call, PolicyKind::Operator).await,
+        E::Parameters => parameters::list(api, call),
+        E::Parameter => parameters::one(api, call, false).await,
+        E::GlobalParameters => parameters::list_global(api),
+        E::GlobalParameter => parameters::one(api, call, true).await,
+        E::Definitions => definitions::all(api, call).await,
+        E::VhostDefinitions => definitions::of_vhost(api, call).await,
+        E::FeatureFlags => Ok(features::list()),
+        E::FeatureFlag => features::enable(call),
+        E::Aliveness => health::aliveness(api, call),
+        E::Health(check) => health::check(api, call, check).await,
+        E::DeprecatedFeatures | E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
+    }
+}

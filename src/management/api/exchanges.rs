@@ -1,0 +1,169 @@
+//! Exchanges: `/api/exchanges` and below.
+
+use crate::api::body::Fields;
+use crate::api::call::{Answer, Api, BY_NAME, Call};
+use crate::api::client::perform;
+use crate::api::json;
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::route::Method;
+use quorate_broker::view::ExchangeView;
+use quorate_catalog::{ExchangeType, arguments_to_json};
+use quorate_client::{ExchangeDeclare, Operation};
+use quorate_types::ShortString;
+use serde_json::{Value, json};
+
+/// The default exchange in a path.
+const DEFAULT_EXCHANGE: &str = "amq.default";
+
+/// The exchange of the path.
+///
+/// # Errors
+/// 404: no exchange has so long a name.
+pub(crate) fn exchange_name(call: &Call) -> Result<ShortString, Refusal> {
+    named(call.short("exchange")?)
+}
+
+/// An exchange's name as it stands in a path.
+pub(crate) fn named(name: ShortString) -> Result<ShortString, Refusal> {
+    Ok(if name.as_str() == DEFAULT_EXCHANGE { ShortString::EMPTY } else { name })
+}
+
+/// An exchange as lists show it.
+pub(crate) fn shape(view: &ExchangeView) -> Value {
+    let policy = view.policies.policy.as_ref().map(ShortString::as_str);
+    // What every virtual host has is not made by a user.
+    let is_own = view.name.name.is_empty() || view.name.name.as_bytes().starts_with(b"amq.");
+    let mut shown = json!({
+        "name": view.name.name.as_str(),
+        "vhost": view.name.vhost.as_str(),
+        "type": view.kind.name(),
+        "durable": view.durable,
+        "auto_delete": view.auto_delete,
+        "internal": view.internal,
+        "arguments": arguments_to_json(&view.arguments),
+        "user_who_performed_action": if is_own { "rmq-internal" } else { "" },
+    });
+    if let (Some(policy), Some(fields)) = (policy, shown.as_object_mut()) {
+        fields.insert("policy".to_owned(), policy.into());
+        let definition = view.policies.definition.to_json();
+        fields.insert("effective_policy_definition".to_owned(), definition);
+    }
+    shown
+}
+
+/// The exchanges of virtual hosts.
+pub(crate) fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let (vhosts, broker) = (call.vhosts(api)?, api.broker.clone());
+    Ok(Answer::list(BY_NAME, move || {
+        let views = vhosts.iter().flat_map(|vhost| broker.views().exchanges(vhost));
+        views.map(|view| shape(&view)).collect()
+    }))
+}
+
+/// One exchange: reads, makes or deletes it.
+pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    match call.method {
+        Method::Get => {
+            let mut shown = shape(&known(api, call)?);
+            if let Some(fields) = shown.as_object_mut() {
+                fields.insert("incoming".to_owned(), json!([]));
+                fields.insert("outgoing".to_owned(), json!([]));
+            }
+            Ok(Answer::object(shown))
+        }
+        Method::Put | Method::Post => declare(api, call).await,
+        Method::Delete => delete(api, call).await,
+    }
+}
+
+fn find(api: &Api, call: &Call) -> Result<Option<ExchangeView>, Refusal> {
+    let (vhost, name) = (call.vhost(api)?, exchange_name(call)?);
+    let mut views = api.broker.views().exchanges(&vhost).into_iter();
+    Ok(views.find(|view| view.name.name == name))
+}
+
+/// The exchange of the path, which exists.
+///
+/// # Errors
+/// 404.
+pub(crate) fn known(api: &Api, call: &Call) -> Result<ExchangeView, Refusal> {
+    find(api, call)?.ok_or(Refusal::NoObject)
+}
+
+/// The declare of an exchange, as its request says.
+fn declaration(exchange: ShortString, fields: &Fields) -> Result<ExchangeDeclare, Refusal> {
+    let kind = fields.optional_text("type")?.unwrap_or("direct");
+    if ExchangeType::parse(kind).is_err() {
+        return bad_request(format!("unknown exchange type '{kind}'"));
+    }
+    Ok(ExchangeDeclare {
+        exchange,
+        kind: json::short("type", kind)?,
+        durable: fields.flag("durable", false)?,
+        auto_delete: fields.flag("auto_delete", false)?,
+        internal: fields.flag("internal", false)?,
+        arguments: fields.arguments()?,
+    })
+}
+
+async fn declare(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.vhost(api)?;
+    let declare = declaration(named(call.new_name("exchange")?)?, &call.fields()?)?;
+    let was_there = find(api, call)?.is_some();
+    perform(&api.broker, &call.caller, &vhost, Operation::ExchangeDeclare(declare)).await?;
+    Ok(Answer::put(!was_there))
+}
+
+async fn delete(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    // AMQP takes a missing exchange for deleted already, HTTP does not.
+    let name = known(api, call)?.name;
+    let if_unused = call.query.is_true("if-unused");
+    let delete = Operation::ExchangeDelete { exchange: name.name, if_unused };
+    perform(&api.broker, &call.caller, &name.vhost, delete).await?;
+    Ok(Answer::done())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::api::tests::assert_has_keys;
+    use quorate_broker::view::PolicyView;
+    use quorate_types::{FieldTable, ResourceName};
+
+    #[test]
+    fn an_exchange_has_the_keys_of_rabbitmqs() {
+        let name = |text| ShortString::from_static(text);
+        let view = ExchangeView {
+            name: ResourceName { vhost: name("/"), name: name("orders") },
+            kind: ExchangeType::Topic,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+            policies: PolicyView::default(),
+        };
+        let shown = shape(&view);
+        let without = ["incoming", "message_stats", "outgoing"];
+        assert_has_keys(&shown, include_str!("gold/exch.json"), &without);
+        assert_eq!(shown.get("policy"), None);
+        let policies = PolicyView { policy: Some(name("p")), ..PolicyView::default() };
+        let shown = shape(&ExchangeView { policies, ..view });
+        assert_eq!(shown.get("policy"), Some(&json!("p")));
+    }
+
+    /// As in the golden reply.
+    #[test]
+    fn an_unknown_type_is_refused_in_rabbitmqs_words() {
+        let parse = |body: &str| {
+            let fields = Fields::parse(body.as_bytes()).unwrap();
+            declaration(ShortString::from_static("x"), &fields)
+        };
+        let refused = parse(r#"{"type":"nope"}"#).unwrap_err();
+        assert_eq!(refused, Refusal::BadRequest("unknown exchange type 'nope'".to_owned()));
+        let declare = parse("{}").unwrap();
+        assert!(!declare.durable && declare.kind.as_str() == "direct");
+        assert!(parse(r#"{"internal":"maybe"}"#).is_err());
+    }
+}

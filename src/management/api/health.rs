@@ -1,0 +1,234 @@
+//! Health checks: `/api/health/checks` and `/api/aliveness-test`. 503 with the reason if one fails.
+
+use crate::api::call::{Answer, Api, Call};
+use crate::api::nodes;
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::route::Check;
+use crate::convert::not_ready;
+use crate::facts::ListenerFacts;
+use crate::wire;
+use quorate_types::VhostName;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// A check that has passed.
+fn ok() -> Answer {
+    Answer::object(json!({ "status": "ok" }))
+}
+
+/// A check that has failed, with further fields.
+fn failed(reason: &str, further: Value) -> Answer {
+    let mut fields = Map::from_iter([
+        ("status".to_owned(), Value::from("failed")),
+        ("reason".to_owned(), Value::from(reason)),
+    ]);
+    if let Value::Object(further) = further {
+        fields.extend(further);
+    }
+    Answer::with_status(503, Value::Object(fields))
+}
+
+/// Carries out a check.
+pub(crate) async fn check(api: &Api, call: &Call, check: Check) -> Result<Answer, Refusal> {
+    let readiness = api.broker.views().readiness();
+    match check {
+        Check::Alarms => Ok(alarms(api, true).await),
+        Check::LocalAlarms => Ok(alarms(api, false).await),
+        Check::PortListener => port(&api.facts.listeners, call.name("port").unwrap_or_default()),
+        Check::ProtocolListener => {
+            Ok(protocols(&api.facts.listeners, call.name("protocols").unwrap_or_default()))
+        }
+        // A virtual host has no process of its own that could have ended.
+        Check::VirtualHosts => Ok(ok()),
+        Check::QuorumCritical => Ok(quorum(api).await),
+        Check::ReadyToServe if readiness.is_ready() => Ok(ok()),
+        Check::ReadyToServe => Ok(failed(&not_ready(&readiness), json!({}))),
+        Check::InService if readiness.serving && !readiness.drained => Ok(ok()),
+        Check::InService => {
+            let reason = "this rabbit node is not currently available to serve";
+            Ok(failed(reason, json!({})))
+        }
+        Check::ConnectionLimit if api.broker.lookup().takes_connections() => Ok(ok()),
+        Check::ConnectionLimit => Ok(failed("node connection limit is reached", json!({}))),
+        Check::ClusterSize => Ok(cluster_size(api)),
+        Check::MetadataStore if readiness.catalog_lease => Ok(ok()),
+        Check::MetadataStore => Ok(failed("Metadata store has not been initialized", json!({}))),
+        Check::LeaderlessQueues => leaderless(api, call).await,
+    }
+}
+
+/// Whether a client could be served: RabbitMQ's test publishes a message and gets it.
+pub(crate) fn aliveness(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    call.vhost(api)?;
+    let readiness = api.broker.views().readiness();
+    Ok(if readiness.serves() { ok() } else { failed(&not_ready(&readiness), json!({})) })
+}
+
+/// Alarms of this node, or of all.
+async fn alarms(api: &Api, cluster: bool) -> Answer {
+    let mut nodes = vec![nodes::own(api)];
+    let mut silent = Vec::new();
+    if cluster {
+        let listed = api.cluster.nodes().await;
+        nodes.extend(listed.items);
+        silent = listed.silent;
+    }
+    let shape =
+        |node: &wire::Node, resource: &str| json!({ "node": node.name, "resource": resource });
+    let all: Vec<Value> =
+        nodes.iter().flat_map(|node| node.alarms.iter().map(|alarm| shape(node, alarm))).collect();
+    let checked = match (all.is_empty(), cluster) {
+        (true, _) => ok(),
+        (false, true) => {
+            failed("There are alarms in effect in the cluster", json!({ "alarms": all }))
+        }
+        (false, false) => {
+            failed("There are alarms in effect on the node", json!({ "alarms": all }))
+        }
+    };
+    checked.without(silent)
+}
+
+/// Whether this node listens on a port.
+fn port(listeners: &[ListenerFacts], port: &str) -> Result<Answer, Refusal> {
+    let Ok(port) = port.parse::<u16>() else { return bad_request("Invalid port") };
+    if listeners.iter().any(|listener| listener.port == port) {
+        return Ok(Answer::object(json!({ "status": "ok", "port": port })));
+    }
+    let ports: Vec<u16> = listeners.iter().map(|listener| listener.port).collect();
+    Ok(failed("No active listener", json!({ "missing": port, "ports": ports })))
+}
+
+/// RabbitMQ's name of a protocol that a client writes in another way.
+fn protocol(given: &str) -> String {
+    let given = given.to_lowercase();
+    match given.as_str() {
+        "amqp091" | "amqp0.9.1" | "amqp0-9-1" | "amqp0_9_1" => "amqp".to_owned(),
+        "amqps" => "amqp/ssl".to_owned(),
+        "http1" | "http1.1" | "http_api" | "management" | "management_ui" => "http".to_owned(),
+        _ => given,
+    }
+}
+
+/// Whether this node serves protocols.
+fn protocols(listeners: &[ListenerFacts], given: &str) -> Answer {
+    let active: BTreeSet<&str> = listeners.iter().map(|listener| listener.protocol).collect();
+    let wanted: BTreeSet<String> = given.split(',').map(protocol).collect();
+    let missing: Vec<&String> =
+        wanted.iter().filter(|wanted| !active.contains(wanted.as_str())).collect();
+    if missing.is_empty() {
+        return Answer::object(json!({ "status": "ok", "protocol": given, "protocols": active }));
+    }
+    failed("No active listener", json!({ "missing": missing, "protocols": active }))
+}
+
+fn all_vhosts(api: &Api) -> BTreeSet<VhostName> {
+    api.broker.views().vhosts().into_iter().map(|record| record.name).collect()
+}
+
+/// A queue in the answer of a check.
+fn queue(queue: &wire::Queue) -> Value {
+    json!({
+        "name": queue.name,
+        "virtual_host": queue.vhost,
+        "type": queue.queue_type,
+        "readable_name": format!("queue '{}' in vhost '{}'", queue.name, queue.vhost),
+    })
+}
+
+/// True if the queue has no majority without the node.
+fn needs(queue: &wire::Queue, node: u32) -> bool {
+    let others = queue.online.iter().filter(|online| **online != node).count();
+    queue.online.contains(&node)
+        && queue.id.is_some_and(|id| id.node == 0)
+        && others * 2 <= queue.members.len()
+}
+
+/// Whether queues would lose their majority with this node.
+async fn quorum(api: &Api) -> Answer {
+    if api.cluster.view().members.len() <= 1 {
+        return Answer::object(json!({ "status": "ok", "reason": "single node cluster" }));
+    }
+    let this = u32::from(api.facts.id.0);
+    let queues = api.cluster.own_queues(all_vhosts(api)).await;
+    let critical: Vec<Value> = queues.iter().filter(|one| needs(one, this)).map(queue).collect();
+    if critical.is_empty() {
+        return ok();
+    }
+    let reason =
+        "There are quorum queues that would lose their quorum if the target node is shut down";
+    failed(reason, json!({ "queues": critical }))
+}
+
+fn cluster_size(api: &Api) -> Answer {
+    let members = api.cluster.view().members;
+    let (online, target) = (members.iter().filter(|member| member.running).count(), members.len());
+    if online > 0 && online >= target {
+        return ok();
+    }
+    let reason = format!("target cluster size not reached: {online} of {target} nodes are online");
+    failed(&reason, json!({ "online": online, "target": target }))
+}
+
+/// Queues whose group has no leader that this node knows.
+async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhosts = match call.name("vhost") {
+        Some(_) => BTreeSet::from([call.vhost(api)?]),
+        None => all_vhosts(api),
+    };
+    let queues = api.cluster.own_queues(vhosts).await;
+    let leaderless: Vec<Value> = queues.iter().filter(|one| one.leader == 0).map(queue).collect();
+    if leaderless.is_empty() {
+        return Ok(ok());
+    }
+    let reason = "Detected quorum queues without an elected leader";
+    Ok(failed(reason, json!({ "queues": leaderless })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::call::Content;
+
+    fn listeners() -> [ListenerFacts; 2] {
+        [(5672, "amqp"), (15672, "http")].map(|(port, protocol)| ListenerFacts {
+            interface: "::".to_owned(),
+            port,
+            protocol,
+            purpose: "",
+        })
+    }
+
+    fn shown(answer: Answer) -> (u16, Value) {
+        let Content::Object(value) = answer.content else { return (0, Value::Null) };
+        (answer.status, value)
+    }
+
+    /// As in the golden replies.
+    #[test]
+    fn listeners_are_checked_by_port_and_protocol() {
+        let port = |text| port(&listeners(), text).map(shown);
+        assert_eq!(port("5672"), Ok((200, json!({ "status": "ok", "port": 5672 }))));
+        let missing = json!({ "status": "failed", "reason": "No active listener", "missing": 1,
+            "ports": [5672, 15672] });
+        assert_eq!(port("1"), Ok((503, missing)));
+        assert_eq!(port("x"), bad_request("Invalid port"));
+        let status = |text| shown(protocols(&listeners(), text)).0;
+        assert_eq!([status("amqp"), status("AMQP091,management"), status("mqtt")], [200, 200, 503]);
+    }
+
+    #[test]
+    fn a_node_is_critical_for_queues_without_a_majority_of_others() {
+        let queue = |members: &[u32], online: &[u32]| wire::Queue {
+            id: Some(wire::QueueId { group: 1, ..wire::QueueId::default() }),
+            members: members.to_vec(),
+            online: online.to_vec(),
+            ..wire::Queue::default()
+        };
+        assert!(!needs(&queue(&[1, 2, 3], &[1, 2, 3]), 1));
+        assert!(needs(&queue(&[1, 2, 3], &[1, 2]), 1));
+        assert!(!needs(&queue(&[1, 2, 3], &[2, 3]), 1), "it is gone already");
+        assert!(needs(&queue(&[1, 2], &[1, 2]), 1));
+        assert!(!needs(&queue(&[1, 2, 3, 4, 5], &[1, 2, 3, 4]), 1));
+    }
+}

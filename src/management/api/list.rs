@@ -1,0 +1,462 @@
+//! What every list takes: pages, a filter of names, an order and a choice of columns. Pure.
+
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::uri::Query;
+use regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value, json};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// Objects of a page, if the request does not say.
+const PAGE_SIZE: usize = 100;
+/// Most objects of a page.
+const PAGE_SIZE_MAX: usize = 500;
+/// Bytes of a filter of names.
+const FILTER_BYTES_MAX: usize = 1_024;
+/// Bytes of a compiled regular expression. It is matched in time that is linear in the name.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Columns that a list is sorted by, and columns that it is cut to.
+const COLUMNS_MAX: usize = 100;
+
+/// What a request asks of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    page: Option<Page>,
+    sort: Vec<String>,
+    reverse: bool,
+    columns: Columns,
+}
+
+/// Columns that every row of a large list has at hand.
+const BY_NAME: &[&str] = &["name", "vhost"];
+
+/// A large list, whose objects are made one by one.
+pub(crate) struct Rows {
+    pub(crate) count: usize,
+    /// An object of the names of a row: `name` and `vhost`.
+    pub(crate) names: Box<dyn Fn(usize) -> Value + Send>,
+    /// The whole object of a row.
+    pub(crate) object: Box<dyn Fn(usize) -> Value + Send>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+struct Page {
+    number: usize,
+    size: usize,
+    filter: Option<Regex>,
+}
+
+/// The columns that are wanted; paths of names, such as `message_stats.publish`.
+#[derive(Debug, Default)]
+enum Columns {
+    #[default]
+    All,
+    Only(Vec<Vec<String>>),
+}
+
+impl Listing {
+    /// Reads the parameters of a request.
+    ///
+    /// # Errors
+    /// 400 that names what is wrong.
+    pub(crate) fn parse(query: &Query) -> Result<Self, Refusal> {
+        let words = |name, separator| -> Result<Vec<String>, Refusal> {
+            let words = query.get(name).unwrap_or_default().split(separator);
+            let words: Vec<_> =
+                words.filter(|word: &&str| !word.is_empty()).map(str::to_owned).collect();
+            if words.len() > COLUMNS_MAX {
+                return bad_request(format!("{name}: more than {COLUMNS_MAX} columns"));
+            }
+            Ok(words)
+        };
+        let columns = match query.get("columns") {
+            None => Columns::All,
+            Some(_) => Columns::Only(
+                words("columns", ',')?
+                    .iter()
+                    .map(|path| path.split('.').map(str::to_owned).collect())
+                    .collect(),
+            ),
+        };
+        Ok(Self {
+            page: Page::parse(query)?,
+            sort: words("sort", ',')?,
+            reverse: query.is_true("sort_reverse"),
+            columns,
+        })
+    }
+
+    /// The answer with a list: an array, or an object with a page of it.
+    ///
+    /// # Errors
+    /// 400 if there is no such page.
+    pub(crate) fn of_list(&self, items: Vec<Value>, order: &[&str]) -> Result<Value, Refusal> {
+        let items = items.into_iter().map(|item| (item, ())).collect();
+        self.arranged(items, order, |item, ()| item)
+    }
+
+    /// As [`Listing::of_list`], of rows whose objects take long to make: if names decide about the
+    /// page, only those of the page are made.
+    ///
+    /// # Errors
+    /// 400 if there is no such page.
+    pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
+        let is_name = |column: &String| BY_NAME.contains(&column.as_str());
+        if self.page.is_none() || !self.sort.iter().all(is_name) {
+            return self.of_list((0..rows.count).map(&rows.object).collect(), order);
+        }
+        let names = (0..rows.count).map(|row| ((rows.names)(row), row)).collect();
+        self.arranged(names, order, |_, row| (rows.object)(row))
+    }
+
+    /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
+    /// left.
+    fn arranged<T>(
+        &self,
+        mut items: Vec<(Value, T)>,
+        order: &[&str],
+        shown: impl Fn(Value, T) -> Value,
+    ) -> Result<Value, Refusal> {
+        let total = items.len();
+        if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
+            let name = |item: &Value| {
+                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
+            };
+            items.retain(|(item, _)| name(item));
+        }
+        self.sort(&mut items, order);
+        let shown = |(item, row)| self.columns.of(shown(item, row));
+        let Some(page) = &self.page else { return Ok(items.into_iter().map(shown).collect()) };
+        let filtered = items.len();
+        let items: Vec<Value> = page.of(items)?.into_iter().map(shown).collect();
+        Ok(json!({
+            "total_count": total,
+            "filtered_count": filtered,
+            "item_count": items.len(),
+            "page": page.number,
+            "page_size": page.size,
+            "page_count": filtered.div_ceil(page.size),
+            "items": items,
+        }))
+    }
+
+    /// The answer with one object.
+    pub(crate) fn of_object(&self, object: Value) -> Value {
+        self.columns.of(object)
+    }
+
+    fn sort<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
+        let given = self.sort.iter().map(String::as_str);
+        let order: Vec<Vec<&str>> =
+            given.chain(order.iter().copied()).map(|path| path.split('.').collect()).collect();
+        // Each key is looked up once and not with every comparison.
+        let key = |item: &Value| order.iter().map(|path| Key::of(at(item, path))).collect();
+        let mut keyed: Vec<(Vec<Key>, (Value, T))> =
+            items.drain(..).map(|item| (key(&item.0), item)).collect();
+        keyed.sort_by(|(left, _), (right, _)| left.cmp(right));
+        items.extend(keyed.into_iter().map(|(_, item)| item));
+        if self.reverse {
+            items.reverse();
+        }
+    }
+}
+
+impl Page {
+    fn parse(query: &Query) -> Result<Option<Self>, Refusal> {
+        let number = |name: &str| match query.get(name) {
+            None => Ok(None),
+            Some(text) => match text.parse::<i64>() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => bad_request("Pagination parameters are invalid"),
+            },
+        };
+        let (page, size) = (number("page")?, number("page_size")?);
+        let Some(page) = page else { return Ok(None) };
+        let within = |value: i64, most: usize| {
+            usize::try_from(value).ok().filter(|value| (1..=most).contains(value))
+        };
+        let asked = size.map_or(Some(PAGE_SIZE), |size| within(size, PAGE_SIZE_MAX));
+        let (Some(number), Some(size)) = (within(page, usize::MAX), asked) else {
+            let size = size.map_or("undefined".to_owned(), |size| size.to_string());
+            return Err(Refusal::BadPage {
+                error: "invalid_pagination_parameters",
+                reason: format!(
+                    "Invalid pagination parameters: page number {page}, page size {size}"
+                ),
+            });
+        };
+        Ok(Some(Self { number, size, filter: filter(query)? }))
+    }
+
+    /// The objects of this page.
+    fn of<T>(&self, items: Vec<T>) -> Result<Vec<T>, Refusal> {
+        let (count, skipped) = (items.len(), (self.number - 1).saturating_mul(self.size));
+        if skipped > count {
+            let (page, size) = (self.number, self.size);
+            return Err(Refusal::BadPage {
+                error: "page_out_of_range",
+                reason: format!("Page out of range, page: {page} page size: {size}, len: {count}"),
+            });
+        }
+        Ok(items.into_iter().skip(skipped).take(self.size).collect())
+    }
+}
+
+/// The filter of names: a part of the name, or a regular expression; in either case of letters.
+fn filter(query: &Query) -> Result<Option<Regex>, Refusal> {
+    let Some(text) = query.get("name").filter(|text| !text.is_empty()) else { return Ok(None) };
+    if text.len() > FILTER_BYTES_MAX {
+        return bad_request(format!("name must not exceed {FILTER_BYTES_MAX} bytes"));
+    }
+    let source = if query.is_true("use_regex") { text.to_owned() } else { regex::escape(text) };
+    let mut builder = RegexBuilder::new(&source);
+    builder
+        .case_insensitive(true)
+        .size_limit(COMPILED_BYTES_MAX)
+        .dfa_size_limit(COMPILED_BYTES_MAX);
+    match builder.build() {
+        Ok(filter) => Ok(Some(filter)),
+        Err(error) => bad_request(format!("name is not a regular expression: {error}")),
+    }
+}
+
+/// The value at a path of names. A missing one sorts as the number 0, as in RabbitMQ.
+fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(item, |value, name| value.get(name))
+}
+
+/// What values are sorted by: Erlang's order of their kinds, then their order among their kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Number(Number),
+    Word(Option<bool>),
+    Object,
+    Array(Vec<Key>),
+    Text(String),
+}
+
+/// A number, in the order of numbers.
+#[derive(Clone, Copy, Debug)]
+struct Number(f64);
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Number {}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Key {
+    fn of(value: Option<&Value>) -> Self {
+        match value {
+            None => Self::Number(Number(0.0)),
+            Some(Value::Number(number)) => {
+                Self::Number(Number(number.as_f64().unwrap_or_default()))
+            }
+            Some(Value::Null) => Self::Word(None),
+            Some(Value::Bool(value)) => Self::Word(Some(*value)),
+            Some(Value::Object(_)) => Self::Object,
+            Some(Value::Array(values)) => {
+                Self::Array(values.iter().map(|value| Self::of(Some(value))).collect())
+            }
+            Some(Value::String(text)) => Self::Text(text.clone()),
+        }
+    }
+}
+
+impl Columns {
+    /// The object with the wanted columns only.
+    fn of(&self, item: Value) -> Value {
+        match self {
+            Self::All => item,
+            Self::Only(paths) => {
+                let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+                cut(item, &paths)
+            }
+        }
+    }
+}
+
+/// Cuts an object, or each object of an array, to the fields at these paths.
+fn cut(value: Value, paths: &[&[String]]) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut kept = Map::new();
+            for (name, value) in fields {
+                let below: Vec<&[String]> = paths
+                    .iter()
+                    .filter_map(|path| path.split_first())
+                    .filter(|(first, _)| **first == name)
+                    .map(|(_, rest)| rest)
+                    .collect();
+                if below.iter().any(|rest| rest.is_empty()) {
+                    kept.insert(name, value);
+                } else if !below.is_empty() {
+                    kept.insert(name, cut(value, &below));
+                }
+            }
+            Value::Object(kept)
+        }
+        Value::Array(values) => values.into_iter().map(|value| cut(value, paths)).collect(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{self, AtomicUsize};
+
+    fn listed(query: &str) -> Result<Value, Refusal> {
+        let items = vec![
+            json!({ "name": "b", "vhost": "/", "messages": 3, "stats": { "in": 1, "out": 2 } }),
+            json!({ "name": "A1", "vhost": "/", "messages": 10 }),
+            json!({ "name": "a2", "vhost": "v", "messages": 2, "stats": { "in": 9 } }),
+        ];
+        Listing::parse(&Query::parse(query))?.of_list(items, &["vhost", "name"])
+    }
+
+    fn names(listed: &Value) -> Vec<&str> {
+        let items = listed.get("items").unwrap_or(listed).as_array().unwrap();
+        items.iter().map(|item| item.get("name").unwrap().as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_list_is_sorted_by_its_order_or_by_the_given_columns() {
+        for (query, expected) in [
+            ("", ["A1", "b", "a2"]),
+            ("sort=messages", ["a2", "b", "A1"]),
+            ("sort=messages&sort_reverse=true", ["A1", "b", "a2"]),
+            ("sort=stats.in", ["A1", "b", "a2"]),
+            ("sort_reverse=true", ["a2", "b", "A1"]),
+            ("sort=nothing", ["A1", "b", "a2"]),
+        ] {
+            assert_eq!(names(&listed(query).unwrap()), expected, "{query}");
+        }
+    }
+
+    /// KEDA's query: `pagination=false` does not count where `page` is given.
+    #[test]
+    fn a_page_is_an_object() {
+        let page = listed("page=1&use_regex=true&pagination=false&name=^a&page_size=1").unwrap();
+        assert_eq!(names(&page), ["A1"]);
+        let numbers: Vec<_> =
+            ["total_count", "filtered_count", "item_count", "page", "page_size", "page_count"]
+                .iter()
+                .map(|name| page.get(*name).unwrap().as_u64().unwrap())
+                .collect();
+        assert_eq!(numbers, [3, 2, 1, 1, 1, 2]);
+        let none = listed("page=1&name=none").unwrap();
+        assert_eq!((none.get("page_count").unwrap().as_u64(), names(&none).len()), (Some(0), 0));
+        // Without a page, names are not filtered.
+        assert_eq!(names(&listed("name=b").unwrap()).len(), 3);
+    }
+
+    /// Of ten thousand queues, a page by name makes the objects of the page only.
+    #[test]
+    fn only_the_objects_of_a_page_are_made() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&made);
+        let rows = Rows {
+            count: 1_000,
+            names: Box::new(|row| json!({ "name": format!("q{row:03}"), "vhost": "/" })),
+            object: Box::new(move |row| {
+                count.fetch_add(1, atomic::Ordering::Relaxed);
+                json!({ "name": format!("q{row:03}"), "vhost": "/", "messages": 1_000 - row })
+            }),
+        };
+        let listed = |query: &str| {
+            let listing = Listing::parse(&Query::parse(query)).unwrap();
+            let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
+            (names(&listed).join(" "), made.swap(0, atomic::Ordering::Relaxed))
+        };
+        let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
+        assert_eq!(page(""), ("q002 q003".to_owned(), 2));
+        assert_eq!(page("name=q5&sort=name&sort_reverse=true"), ("q597 q596".to_owned(), 2));
+        assert_eq!(page("sort=messages"), ("q997 q996".to_owned(), 1_000));
+        assert_eq!(listed("columns=name").1, 1_000);
+    }
+
+    #[test]
+    fn values_of_all_kinds_are_sorted() {
+        let sorted = [
+            json!(-1),
+            json!(0.5),
+            json!(2),
+            json!(null),
+            json!(false),
+            json!(true),
+            json!({}),
+            json!([1]),
+            json!([1, 0]),
+            json!([2]),
+            json!("a"),
+            json!("b"),
+        ];
+        let keys: Vec<Key> = sorted.iter().map(|value| Key::of(Some(value))).collect();
+        assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
+        assert_eq!(Key::of(None), Key::of(Some(&json!(0))));
+    }
+
+    /// As in the golden reply.
+    #[test]
+    fn wrong_pages_are_refused_in_rabbitmqs_words() {
+        let refused = listed("page=0").unwrap_err();
+        assert_eq!(
+            refused,
+            Refusal::BadPage {
+                error: "invalid_pagination_parameters",
+                reason: "Invalid pagination parameters: page number 0, page size undefined"
+                    .to_owned(),
+            }
+        );
+        for wrong in ["page=x", "page=1&page_size=501", "page=1&page_size=0", "page=9", "page=-1"] {
+            assert!(listed(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["(", "a{1000}{1000}{1000}", "(?=a)"] {
+            let query = format!("page=1&use_regex=true&name={wrong}");
+            assert!(matches!(listed(&query), Err(Refusal::BadRequest(_))), "{wrong}");
+        }
+        let long = format!("page=1&name={}", "a".repeat(FILTER_BYTES_MAX + 1));
+        assert!(matches!(listed(&long), Err(Refusal::BadRequest(_))));
+    }
+
+    #[test]
+    fn columns_are_cut_at_any_depth() {
+        let cut = listed("columns=name,stats.in").unwrap();
+        assert_eq!(
+            cut,
+            json!([
+                { "name": "A1" },
+                { "name": "b", "stats": { "in": 1 } },
+                { "name": "a2", "stats": { "in": 9 } },
+            ])
+        );
+        let object = json!({ "a": [{ "b": 1, "c": 2 }], "d": 3 });
+        let listing = Listing::parse(&Query::parse("columns=a.b")).unwrap();
+        assert_eq!(listing.of_object(object), json!({ "a": [{ "b": 1 }] }));
+    }
+}

@@ -1,0 +1,305 @@
+//! The HTTP API of RabbitMQ's management plugin, under `/api`.
+//!
+//! The path of a request: `route` finds it in the table of routes; `caller` authenticates its user
+//! with the login of AMQP clients; the table says whether that user may; the body is read, up to a
+//! bound; the file of the object carries it out, through `client` what AMQP clients can do too, else
+//! as `quorate ctl` does; `list` cuts the answer to what was asked for; `audit` notes each change.
+//!
+//! An answer about the cluster waits one second for other nodes, and says which have not answered in
+//! the header `x-quorate-silent-nodes`.
+
+mod audit;
+mod body;
+mod call;
+mod caller;
+mod client;
+mod cluster;
+mod counts;
+mod dispatch;
+mod json;
+mod list;
+mod names;
+mod refusal;
+mod route;
+mod uri;
+
+mod bindings;
+mod channels;
+mod connections;
+mod consumers;
+mod definitions;
+mod exchanges;
+mod features;
+mod health;
+mod limits;
+mod messages;
+mod nodes;
+mod overview;
+mod parameters;
+mod permissions;
+mod policies;
+mod queues;
+mod users;
+mod vhosts;
+
+#[cfg(test)]
+mod tests;
+
+use crate::api::call::{Answer, Api, Call, Content};
+use crate::api::caller::Caller;
+use crate::api::cluster::Cluster;
+use crate::api::list::Listing;
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::route::{Endpoint, Method, Needs, Route};
+use crate::api::uri::Query;
+use crate::facts::NodeFacts;
+use crate::http::HttpClient;
+use crate::peers::Peers;
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use bytes::Bytes;
+use quorate_broker::Broker;
+use quorate_types::ShortString;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Bytes of a body, for requests other than publishes and imports.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the body of a publish or an import.
+const LARGE_BYTES_MAX: usize = 64 << 20;
+/// Bodies above this size share [`LARGE_BYTES_MAX`] bytes; further ones wait.
+const SMALL_BYTES: usize = 64 << 10;
+/// The unit in which they are counted.
+const UNIT_BYTES: usize = 1 << 10;
+/// Longest wait for a body.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// Requests that are carried out at the same time. Further ones wait.
+const REQUESTS_MAX: usize = 32;
+/// Bytes of the header `X-Reason`.
+const REASON_BYTES_MAX: usize = 255;
+/// The nodes that did not answer.
+const SILENT_NODES: &str = "x-quorate-silent-nodes";
+
+/// The API of one node.
+#[derive(Clone, Debug)]
+struct Service {
+    api: Api,
+    bodies: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+}
+
+/// The pages under `/api`, to be merged with those of [`crate::router`].
+pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
+    let cluster = Cluster::new(broker.clone(), peers);
+    let service = Service {
+        api: Api { broker, facts, cluster },
+        bodies: Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES)),
+        requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+    };
+    let routes = Router::new().route("/api", any(answer)).route("/api/", any(answer));
+    routes.route("/api/{*path}", any(answer)).with_state(service)
+}
+
+async fn answer(State(service): State<Service>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut user = ShortString::EMPTY;
+    let answered = service.answered(&parts, body, &mut user).await;
+    let response = answered.unwrap_or_else(IntoResponse::into_response);
+    let method = Method::parse(parts.method.as_str()).filter(|method| *method != Method::Get);
+    if let (Some(method), Some(client)) = (method, parts.extensions.get::<HttpClient>()) {
+        audit::log(method, parts.uri.path(), user.as_str(), client.peer, response.status());
+    }
+    response
+}
+
+/// A request whose path and method are known.
+struct Target {
+    route: &'static Route,
+    names: Vec<(&'static str, String)>,
+    method: Method,
+    needs: Needs,
+}
+
+/// What a path leads to. `Err`: the answer to a question for its methods.
+fn target(method: &str, path: &str) -> Result<Result<Target, String>, Refusal> {
+    let segments = uri::segments(path).ok_or(Refusal::NoObject)?;
+    let (route, names) = route::find(&segments).ok_or(Refusal::NoObject)?;
+    if method == "OPTIONS" {
+        return Ok(Err(route.allowed()));
+    }
+    let method = Method::parse(method).ok_or_else(|| Refusal::Method(route.allowed()))?;
+    Ok(Ok(Target { route, names, method, needs: route.needs(method)? }))
+}
+
+impl Service {
+    /// Answers a request. `user` is told who it is as soon as that is known.
+    async fn answered(
+        &self,
+        parts: &Parts,
+        body: Body,
+        user: &mut ShortString,
+    ) -> Result<Response, Refusal> {
+        let target = match target(parts.method.as_str(), parts.uri.path())? {
+            Ok(target) => target,
+            Err(allowed) => return Ok(([(header::ALLOW, allowed)], "").into_response()),
+        };
+        let caller = self.permitted(&target, parts).await?;
+        user.clone_from(&caller.user);
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let listing = Listing::parse(&query)?;
+        check_type(&target, parts)?;
+        let (body, _permit) = read_body(&self.bodies, &target, body).await?;
+        let call = Call {
+            method: target.method,
+            caller,
+            query,
+            body,
+            reason: reason(parts),
+            names: target.names,
+        };
+        let endpoint = target.route.endpoint;
+        // A check must not wait for lists that others ask for.
+        let _turn = match matches!(endpoint, Endpoint::Health(_)) {
+            true => None,
+            false => self.requests.acquire().await.ok(),
+        };
+        respond(dispatch::dispatch(&self.api, &call, endpoint).await?, listing).await
+    }
+
+    /// The user of a request, who may make it.
+    async fn permitted(&self, target: &Target, parts: &Parts) -> Result<Caller, Refusal> {
+        let Some(client) = parts.extensions.get::<HttpClient>().copied() else {
+            return Err(Refusal::Unavailable("the client's address is not known".to_owned()));
+        };
+        if target.needs == Needs::Nobody {
+            return Ok(Caller::nobody(client));
+        }
+        let caller = Caller::of(&self.api.broker, &parts.headers, client).await?;
+        let named = |kind: &str| {
+            let name = target.names.iter().find(|(name, _)| *name == kind)?;
+            ShortString::try_from(name.1.as_str()).ok()
+        };
+        let mut standing = caller.standing();
+        let lookup = self.api.broker.lookup();
+        // The file of the object answers 404 without the virtual host.
+        standing.in_vhost = named("vhost")
+            .is_none_or(|vhost| !lookup.has_vhost(&vhost) || lookup.may_use(&caller.user, &vhost));
+        standing.same_user = named("user").is_some_and(|user| user == caller.user);
+        target.needs.check(standing)?;
+        Ok(caller)
+    }
+}
+
+/// The body of a request, and its part of the memory for large ones.
+async fn read_body(
+    bodies: &Arc<Semaphore>,
+    target: &Target,
+    body: Body,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+    if target.method == Method::Get {
+        return Ok((Bytes::new(), None));
+    }
+    let is_large = matches!(
+        target.route.endpoint,
+        Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
+    );
+    let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
+    // A body of unknown length may be as long as any.
+    let length = body.size_hint().exact().map(usize::try_from);
+    let announced = length.and_then(Result::ok).unwrap_or(most);
+    if announced > most {
+        return bad_request("Exceeded HTTP request body size limit");
+    }
+    let read = async {
+        let permit = match announced > SMALL_BYTES {
+            false => None,
+            true => {
+                let units = u32::try_from(announced.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+                Arc::clone(bodies).acquire_many_owned(units).await.ok()
+            }
+        };
+        let bytes = axum::body::to_bytes(body, announced).await;
+        bytes.map(|bytes| (bytes, permit))
+    };
+    match timeout(BODY_TIME_MAX, read).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(_)) => bad_request("Exceeded HTTP request body size limit"),
+        Err(_) => bad_request("the body of the request did not come in time"),
+    }
+}
+
+/// 415: some bodies must be declared as JSON, as RabbitMQ asks.
+fn check_type(target: &Target, parts: &Parts) -> Result<(), Refusal> {
+    let is_strict = matches!(
+        target.route.endpoint,
+        Endpoint::Definitions
+            | Endpoint::VhostDefinitions
+            | Endpoint::VhostLimit
+            | Endpoint::UserLimit
+    );
+    if !is_strict || !matches!(target.method, Method::Put | Method::Post) {
+        return Ok(());
+    }
+    let given = parts.headers.get(header::CONTENT_TYPE).and_then(|given| given.to_str().ok());
+    let media = given.and_then(|given| given.split(';').next()).unwrap_or_default();
+    let is_json = media.trim().eq_ignore_ascii_case("application/json");
+    if is_json { Ok(()) } else { Err(Refusal::MediaType) }
+}
+
+/// Why a connection is closed, in the words of who closes it.
+fn reason(parts: &Parts) -> Option<String> {
+    let reason = parts.headers.get("x-reason")?.to_str().ok()?;
+    (!reason.is_empty() && reason.len() <= REASON_BYTES_MAX).then(|| reason.to_owned())
+}
+
+/// Makes and writes a list where it may take its time.
+async fn written(
+    make: impl FnOnce() -> Result<Value, Refusal> + Send + 'static,
+) -> Result<String, Refusal> {
+    let written = tokio::task::spawn_blocking(move || make().map(|list| list.to_string()));
+    let unavailable = |_| Refusal::Unavailable("the list cannot be written".to_owned());
+    written.await.map_err(unavailable)?
+}
+
+/// The answer as HTTP.
+async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> {
+    let Answer { status, content, location, silent } = answer;
+    let text = match content {
+        Content::Nothing => None,
+        Content::Text(text) => Some(text),
+        Content::Object(value) => Some(listing.of_object(value).to_string()),
+        Content::List(items, order) => {
+            Some(written(move || listing.of_list(items(), order)).await?)
+        }
+        Content::Rows(rows, order) => Some(written(move || listing.of_rows(&rows, order)).await?),
+    };
+    let mut response = match text {
+        None => ().into_response(),
+        Some(text) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/json"),
+                (header::CACHE_CONTROL, "no-cache"),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            ];
+            (headers, text).into_response()
+        }
+    };
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let location = location.and_then(|location| HeaderValue::from_str(&location).ok());
+    response.headers_mut().extend(location.map(|location| (header::LOCATION, location)));
+    if !silent.is_empty() {
+        let nodes: Vec<String> = silent.iter().map(ToString::to_string).collect();
+        let nodes = HeaderValue::from_str(&nodes.join(", ")).ok();
+        let name = header::HeaderName::from_static(SILENT_NODES);
+        response.headers_mut().extend(nodes.map(|nodes| (name, nodes)));
+    }
+    Ok(response)
+}

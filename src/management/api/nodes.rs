@@ -1,0 +1,242 @@
+//! Nodes: `/api/nodes` and below.
+
+use crate::api::call::{Answer, Api, Call};
+use crate::api::names::Names;
+use crate::api::refusal::Refusal;
+use crate::convert;
+use crate::facts::ProcessFacts;
+use crate::wire;
+use serde_json::{Value, json};
+
+/// How lists of nodes are sorted.
+const ORDER: &[&str] = &["name"];
+/// What RabbitMQ calls plugins and is built in here.
+const PLUGINS: [&str; 4] = [
+    "rabbitmq_management",
+    "rabbitmq_management_agent",
+    "rabbitmq_prometheus",
+    "rabbitmq_web_dispatch",
+];
+/// RabbitMQ's limit of Erlang processes, which some clients ask for.
+const PROCESSES_MAX: u32 = 1_048_576;
+
+/// This node.
+pub(crate) fn own(api: &Api) -> wire::Node {
+    let views = api.broker.views();
+    let (view, readiness) = (views.node_status(), views.readiness());
+    convert::node_status(&api.facts, ProcessFacts::read(), &view, &readiness, None)
+}
+
+/// The listeners of a node.
+pub(crate) fn listeners(node: &wire::Node) -> Vec<Value> {
+    let listener = |one: &wire::Listener| {
+        json!({
+            "node": node.name,
+            "protocol": one.protocol,
+            "ip_address": one.interface,
+            "port": one.port,
+            "socket_opts": {},
+        })
+    };
+    node.listeners.iter().map(listener).collect()
+}
+
+/// A node that has answered, as lists show it.
+fn shape(node: &wire::Node) -> Value {
+    let alarm = |name: &str| node.alarms.iter().any(|alarm| alarm == name);
+    // RabbitMQ's clients read 32 bits, which are enough for 49 days.
+    let uptime = node.uptime_s.saturating_mul(1_000).min(u64::from(u32::MAX));
+    json!({
+        "name": node.name,
+        "type": "disc",
+        "running": true,
+        "being_drained": node.drained,
+        "uptime": uptime,
+        "os_pid": node.os_pid.to_string(),
+        "processors": node.cores,
+        "run_queue": 0,
+        "proc_used": 0,
+        "proc_total": PROCESSES_MAX,
+        "fd_used": node.fds_open,
+        "fd_total": node.fds_limit.min(u64::from(u32::MAX)),
+        "sockets_used": node.connections,
+        "sockets_total": node.fds_limit.min(u64::from(u32::MAX)),
+        "mem_used": node.memory_bytes,
+        "mem_limit": node.memory_limit_bytes,
+        "mem_alarm": alarm("memory"),
+        "mem_calculation_strategy": "rss",
+        "disk_free": node.disk_free_bytes,
+        "disk_free_limit": node.disk_free_limit_bytes,
+        "disk_free_alarm": alarm("disk"),
+        "partitions": [],
+        "rates_mode": "basic",
+        "enabled_plugins": PLUGINS,
+        "applications": [
+            { "name": "rabbit", "description": node.product, "version": node.product_version },
+        ],
+        "auth_mechanisms": [
+            { "name": "PLAIN", "description": "SASL PLAIN authentication mechanism",
+              "enabled": true },
+            { "name": "AMQPLAIN", "description": "QPid AMQPLAIN mechanism", "enabled": true },
+        ],
+        "exchange_types": crate::api::overview::exchange_types(),
+        "contexts": contexts(node),
+        "log_files": ["<stdout>"],
+        "db_dir": node.data_dir,
+        "config_files":
+            if node.config_file.is_empty() { json!([]) } else { json!([node.config_file]) },
+        "net_ticktime": 0,
+        "cluster_links": [],
+    })
+}
+
+/// The ports of a node that serve HTTP.
+pub(crate) fn contexts(node: &wire::Node) -> Vec<Value> {
+    let of_http = node.listeners.iter().filter(|one| one.protocol.starts_with("http"));
+    let context = |one: &wire::Listener| {
+        json!({
+            "node": node.name,
+            "description": "RabbitMQ Management",
+            "path": "/",
+            "ip": one.interface,
+            "port": one.port.to_string(),
+            "ssl_opts": [],
+        })
+    };
+    of_http.map(context).collect()
+}
+
+/// A node that has not answered.
+fn absent(name: &str) -> Value {
+    json!({ "name": name, "type": "disc", "running": false, "partitions": [] })
+}
+
+/// All nodes.
+pub(crate) async fn list(api: &Api) -> Answer {
+    let listed = api.cluster.nodes().await;
+    let names = Names::known(api);
+    let mut nodes: Vec<Value> = listed.items.iter().map(shape).collect();
+    nodes.push(shape(&own(api)));
+    nodes.extend(listed.silent.iter().map(|node| absent(names.name(*node))));
+    Answer::list(ORDER, move || nodes).without(listed.silent)
+}
+
+/// One node, or its memory.
+pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, Refusal> {
+    let wanted = call.name("node").unwrap_or_default();
+    let listed = api.cluster.nodes().await;
+    let mut nodes = listed.items;
+    nodes.push(own(api));
+    if let Some(node) = nodes.iter().find(|node| node.name == wanted) {
+        let shown = if memory { self::memory(node) } else { shape(node) };
+        return Ok(Answer::object(shown));
+    }
+    let id = Names::known(api).id(wanted).ok_or(Refusal::NoObject)?;
+    let shown = if memory { json!({ "memory": "not_available" }) } else { absent(wanted) };
+    Ok(Answer::object(shown).without(vec![id]))
+}
+
+/// The memory of a node in RabbitMQ's categories. Only the whole is known.
+fn memory(node: &wire::Node) -> Value {
+    const CATEGORIES: [&str; 26] = [
+        "connection_readers",
+        "connection_writers",
+        "connection_channels",
+        "connection_other",
+        "queue_procs",
+        "queue_slave_procs",
+        "quorum_queue_procs",
+        "quorum_queue_dlx_procs",
+        "stream_queue_procs",
+        "stream_queue_replica_reader_procs",
+        "stream_queue_coordinator_procs",
+        "plugins",
+        "metadata_store",
+        "other_proc",
+        "metrics",
+        "mgmt_db",
+        "mnesia",
+        "quorum_ets",
+        "metadata_store_ets",
+        "other_ets",
+        "binary",
+        "msg_index",
+        "code",
+        "atom",
+        "allocated_unused",
+        "reserved_unallocated",
+    ];
+    let mut fields: serde_json::Map<_, _> =
+        CATEGORIES.iter().map(|name| ((*name).to_owned(), Value::from(0))).collect();
+    let all = node.memory_bytes;
+    fields.insert("other_system".to_owned(), all.into());
+    fields.insert("strategy".to_owned(), "rss".into());
+    fields.insert("total".to_owned(), json!({ "erlang": all, "rss": all, "allocated": all }));
+    json!({ "memory": fields })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::tests::assert_has_keys;
+
+    /// Keys of RabbitMQ's reply that are about Erlang, or are known only from samples.
+    const WITHOUT: &[&str] = &[
+        "channel_closed",
+        "channel_created",
+        "connection_closed",
+        "connection_created",
+        "context_switches",
+        "gc_bytes_reclaimed",
+        "gc_num",
+        "io_read_avg_time",
+        "io_read_bytes",
+        "io_read_count",
+        "io_reopen_count",
+        "io_seek_avg_time",
+        "io_seek_count",
+        "io_sync_avg_time",
+        "io_sync_count",
+        "io_write_avg_time",
+        "io_write_bytes",
+        "io_write_count",
+        "metrics_gc_queue_length",
+        "mnesia_disk_tx_count",
+        "mnesia_ram_tx_count",
+        "msg_store_read_count",
+        "msg_store_write_count",
+        "queue_created",
+        "queue_declared",
+        "queue_deleted",
+        "queue_index_read_count",
+        "queue_index_write_count",
+        "ra_open_file_metrics",
+    ];
+
+    #[test]
+    fn a_node_has_the_keys_of_rabbitmqs() {
+        let node = wire::Node {
+            name: "rabbit1@a".to_owned(),
+            uptime_s: 10_000_000,
+            alarms: vec!["disk".to_owned()],
+            ..wire::Node::default()
+        };
+        let shown = shape(&node);
+        assert_has_keys(&shown, include_str!("gold/nodes.json"), WITHOUT);
+        assert_eq!(shown.get("uptime"), Some(&json!(u32::MAX)));
+        assert_eq!(shown.get("disk_free_alarm"), Some(&json!(true)));
+        assert_eq!(shown.get("mem_alarm"), Some(&json!(false)));
+        assert_eq!(shown.get("os_pid"), Some(&json!("0")));
+    }
+
+    #[test]
+    fn memory_has_rabbitmqs_categories() {
+        let shown = memory(&wire::Node { memory_bytes: 5, ..wire::Node::default() });
+        let gold: Value =
+            serde_json::from_str(include_str!("gold/nodemem.json")).unwrap_or_default();
+        let fields = shown.get("memory").cloned().unwrap_or_default();
+        let gold = gold.get("memory").cloned().unwrap_or_default();
+        assert_has_keys(&fields, &gold.to_string(), &[]);
+        assert_eq!(fields.get("total").and_then(|total| total.get("rss")), Some(&json!(5)));
+    }
+}

@@ -1,0 +1,219 @@
+//! The cluster as a whole: `/api/overview`, `/api/cluster-name`, `/api/version`, `/api/whoami`,
+//! `/api/extensions`.
+
+use crate::api::call::{Answer, Api, Call};
+use crate::api::names::Names;
+use crate::api::nodes;
+use crate::api::refusal::Refusal;
+use crate::api::route::Method;
+use crate::facts::NodeFacts;
+use quorate_catalog::{ParameterName, ParameterRecord};
+use quorate_types::ShortString;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The global parameter with the cluster's name.
+const CLUSTER_NAME: ShortString = ShortString::from_static("cluster_name");
+
+/// The types of exchanges.
+pub(crate) fn exchange_types() -> Value {
+    let described = [
+        ("direct", "AMQP direct exchange, as per the AMQP specification"),
+        ("fanout", "AMQP fanout exchange, as per the AMQP specification"),
+        ("headers", "AMQP headers exchange, as per the AMQP specification"),
+        ("topic", "AMQP topic exchange, as per the AMQP specification"),
+        ("x-consistent-hash", "Consistent Hashing Exchange"),
+        ("x-delayed-message", "Delayed Message Exchange."),
+        ("x-local-random", "Picks one random local binding (queue) to route via (to)."),
+        ("x-modulus-hash", "Modulus Hashing Exchange"),
+        (
+            "x-random",
+            "AMQP random exchange. Like a direct exchange, but randomly chooses who to \
+                      route to.",
+        ),
+    ];
+    let shown = described.map(
+        |(name, description)| json!({ "name": name, "description": description, "enabled": true }),
+    );
+    Value::from(shown.to_vec())
+}
+
+/// The name of the cluster: the one that was set, or its id.
+pub(crate) fn cluster_name(api: &Api) -> String {
+    let set = api.broker.views().parameters(None).unwrap_or_default().into_iter();
+    let is_name = |one: &ParameterRecord| one.name == ParameterName::Global(CLUSTER_NAME);
+    let set = set.into_iter().find(is_name);
+    let set = set.and_then(|one| serde_json::from_str::<String>(&one.value).ok());
+    set.unwrap_or_else(|| match api.cluster.view().cluster {
+        Some(id) => format!("{:016x}", id.0),
+        None => api.facts.name.clone(),
+    })
+}
+
+/// Reads or sets the name of the cluster.
+pub(crate) async fn name(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    if call.method == Method::Get {
+        return Ok(Answer::object(json!({ "name": cluster_name(api) })));
+    }
+    let fields = call.fields()?;
+    let value = Value::from(fields.text("name")?).to_string();
+    let record = ParameterRecord::parse(ParameterName::Global(CLUSTER_NAME), &value)
+        .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+    api.broker.operator().set_parameter(record).await?;
+    Ok(Answer::done())
+}
+
+/// Figures of the cluster. Rates and counts of messages that have passed are not among them: no
+/// node knows those of the others.
+pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let (all, seen) = (all_vhosts(api), call.vhosts(api)?);
+    // A monitor sees the sums of all virtual hosts.
+    let vhosts = if call.caller.is_monitor() { all } else { seen };
+    let (queues, connections, channels, consumers, others) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        api.cluster.connections(),
+        api.cluster.channels(),
+        api.cluster.consumers(&vhosts),
+        api.cluster.nodes(),
+    );
+    let views = api.broker.views();
+    let exchanges: usize = vhosts.iter().map(|vhost| views.exchanges(vhost).len()).sum();
+    let counts = queues.items.iter().filter_map(|known| known.queue.counts);
+    let (ready, unacknowledged) = counts.fold((0u64, 0u64), |(ready, held), counts| {
+        (ready.saturating_add(counts.ready), held.saturating_add(counts.unacknowledged))
+    });
+    let own = nodes::own(api);
+    let mut running = others.items;
+    running.push(own);
+    let mut shown = identity(&api.facts, &cluster_name(api));
+    let figures = json!({
+        "object_totals": {
+            "channels": channels.items.len(),
+            "connections": connections.items.len(),
+            "consumers": consumers.items.len(),
+            "exchanges": exchanges,
+            "queues": queues.items.len(),
+        },
+        "queue_totals": {
+            "messages": ready.saturating_add(unacknowledged),
+            "messages_ready": ready,
+            "messages_unacknowledged": unacknowledged,
+        },
+        "message_stats": {},
+        "listeners": running.iter().flat_map(nodes::listeners).collect::<Vec<_>>(),
+        "contexts": running.iter().flat_map(nodes::contexts).collect::<Vec<_>>(),
+    });
+    if let (Some(fields), Value::Object(figures)) = (shown.as_object_mut(), figures) {
+        fields.extend(figures);
+    }
+    Ok(Answer::object(shown).without(others.silent))
+}
+
+fn all_vhosts(api: &Api) -> BTreeSet<ShortString> {
+    api.broker.views().vhosts().into_iter().map(|record| record.name).collect()
+}
+
+/// Names and versions. RabbitMQ shows those of its runtime, which clients print.
+fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
+    let runtime = format!("Quorate {}", facts.version);
+    json!({
+        "management_version": facts.product_version,
+        "rabbitmq_version": facts.product_version,
+        "product_name": facts.product,
+        "product_version": facts.product_version,
+        "quorate_version": facts.version,
+        "erlang_version": facts.version,
+        "erlang_full_version": runtime,
+        "release_series_support_status": "supported",
+        "cluster_name": cluster_name,
+        "node": facts.name,
+        "rates_mode": "none",
+        "sample_retention_policies": { "global": [], "basic": [], "detailed": [] },
+        "exchange_types": exchange_types(),
+        "disable_stats": false,
+        "enable_queue_totals": false,
+        "is_op_policy_updating_enabled": true,
+        "statistics_db_event_queue": 0,
+    })
+}
+
+/// The version that clients are shown.
+pub(crate) fn version(api: &Api) -> Answer {
+    Answer::object(Value::from(api.facts.product_version.as_str()))
+}
+
+/// Who asks.
+pub(crate) fn whoami(call: &Call) -> Answer {
+    let caller = &call.caller;
+    Answer::object(json!({ "name": caller.user.as_str(), "tags": caller.tags() }))
+}
+
+/// The extensions of RabbitMQ's web page.
+pub(crate) fn extensions() -> Answer {
+    Answer::object(json!([{ "javascript": "dispatcher.js" }]))
+}
+
+/// Leaders are spread over the nodes evenly by themselves all the time (`raft/leadership`), so there is
+/// nothing to begin.
+pub(crate) fn rebalance() -> Answer {
+    Answer::done()
+}
+
+/// Authentication attempts: refused logins are counted, by no protocol.
+pub(crate) async fn attempts(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let names = Names::of(api).await;
+    names.id(call.name("node").unwrap_or_default()).ok_or(Refusal::NoObject)?;
+    if call.method == Method::Delete {
+        return Ok(Answer::done());
+    }
+    Ok(Answer::object(json!([])))
+}
+
+/// The stored form of a password.
+pub(crate) fn hashed_password(call: &Call) -> Result<Answer, Refusal> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let password = call.name("password").unwrap_or_default();
+    let hash = quorate_broker::hash_password(password.as_bytes())
+        .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+    Ok(Answer::object(json!({ "ok": STANDARD.encode(&hash.bytes) })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::call::Content;
+    use crate::api::tests::{assert_has_keys, call, facts};
+
+    #[test]
+    fn who_asks_is_told_its_tags() {
+        let answer = whoami(&call("administrator"));
+        let Content::Object(shown) = answer.content else { return };
+        assert_has_keys(&shown, include_str!("gold/whoami.json"), &[]);
+        assert_eq!(shown.get("tags"), Some(&json!(["administrator"])));
+    }
+
+    /// The figures are added where they are gathered.
+    #[test]
+    fn the_overview_has_the_keys_of_rabbitmqs() {
+        let shown = identity(&facts(), "c1");
+        let without = [
+            "churn_rates",
+            "contexts",
+            "listeners",
+            "message_stats",
+            "object_totals",
+            "queue_totals",
+        ];
+        assert_has_keys(&shown, include_str!("gold/overview.json"), &without);
+        assert_eq!(shown.get("cluster_name"), Some(&json!("c1")));
+    }
+
+    #[test]
+    fn all_types_of_exchanges_are_known() {
+        let types = exchange_types();
+        for one in types.as_array().into_iter().flatten() {
+            let name = one.get("name").and_then(Value::as_str).unwrap_or_default();
+            assert!(quorate_catalog::ExchangeType::parse(name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Virtual hosts: `/api/vhosts` and below.
+
+use crate::api::body::Fields;
+use crate::api::call::{Answer, Api, Call};
+use crate::api::cluster::KnownQueue;
+use crate::api::names::Names;
+use crate::api::refusal::{Refusal, bad_request};
+use crate::api::route::Method;
+use quorate_catalog::{AccessCommand, VhostMetadata, VhostRecord, VhostUpdate};
+use quorate_types::{QueueType, ShortString, VhostName};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How lists of virtual hosts are sorted.
+const ORDER: &[&str] = &["name"];
+
+/// Ready and unacknowledged messages.
+type Messages = (u64, u64);
+
+/// A virtual host as lists show it. `messages` are those in its queues, if they were asked for.
+fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> Value {
+    let metadata = &record.metadata;
+    let tags: Vec<_> = metadata.tags.iter().map(ShortString::as_str).collect();
+    let queue_type = metadata.default_queue_type.map_or("undefined", QueueType::name);
+    let states: Map<String, Value> =
+        nodes.iter().map(|node| (node.clone(), Value::from("running"))).collect();
+    let mut shown = json!({
+        "name": record.name.as_str(),
+        "description": metadata.description,
+        "tags": tags,
+        "default_queue_type": queue_type,
+        "metadata": {
+            "description": metadata.description,
+            "tags": tags,
+            "default_queue_type": queue_type,
+        },
+        "tracing": record.tracing,
+        "protected_from_deletion": false,
+        "cluster_state": states,
+    });
+    if let (Some((ready, unacknowledged)), Some(fields)) = (messages, shown.as_object_mut()) {
+        fields.insert("messages".to_owned(), ready.saturating_add(unacknowledged).into());
+        fields.insert("messages_ready".to_owned(), ready.into());
+        fields.insert("messages_unacknowledged".to_owned(), unacknowledged.into());
+    }
+    shown
+}
+
+/// The messages of each virtual host.
+fn totals(queues: &[KnownQueue]) -> BTreeMap<&str, Messages> {
+    let mut totals: BTreeMap<&str, Messages> = BTreeMap::new();
+    for known in queues {
+        let counts = known.queue.counts.unwrap_or_default();
+        let total = totals.entry(known.queue.vhost.as_str()).or_default();
+        total.0 = total.0.saturating_add(counts.ready);
+        total.1 = total.1.saturating_add(counts.unacknowledged);
+    }
+    totals
+}
+
+/// The records as values, and the nodes that did not answer.
+async fn shown(api: &Api, call: &Call, records: Vec<VhostRecord>) -> (Vec<Value>, Vec<u32>) {
+    let with_totals = !call.query.is_true("disable_stats");
+    let vhosts: BTreeSet<VhostName> = match with_totals {
+        true => records.iter().map(|record| record.name.clone()).collect(),
+        false => BTreeSet::new(),
+    };
+    let (queues, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
+    let members = api.cluster.view().members;
+    let running = members.iter().filter(|member| member.running);
+    let nodes: Vec<String> =
+        running.map(|member| names.name(u32::from(member.id.0)).to_owned()).collect();
+    let totals = totals(&queues.items);
+    let value = |record: &VhostRecord| {
+        let messages = totals.get(record.name.as_str()).copied().unwrap_or_default();
+        shape(record, with_totals.then_some(messages), &nodes)
+    };
+    (records.iter().map(value).collect(), queues.silent)
+}
+
+/// The virtual hosts that the caller may use; all of them for a monitor.
+pub(crate) async fn list(api: &Api, call: &Call) -> Answer {
+    let mut records = api.broker.views().vhosts();
+    if !call.caller.is_monitor() {
+        let usable = api.broker.lookup().usable_vhosts(&call.caller.user);
+        records.retain(|record| usable.contains(&record.name));
+    }
+    let (items, silent) = shown(api, call, records).await;
+    Answer::list(ORDER, move || items).without(silent)
+}
+
+/// One virtual host: reads, makes, changes or deletes it.
+pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    match call.method {
+        Method::Get => {
+            let name = call.vhost(api)?;
+            let mut records = api.broker.views().vhosts();
+            records.retain(|record| record.name == name);
+            let (mut items, silent) = shown(api, call, records).await;
+            Ok(Answer::object(items.pop().ok_or(Refusal::NoObject)?).without(silent))
+        }
+        Method::Put | Method::Post => put(api, call).await,
+        Method::Delete => {
+            let vhost = call.vhost(api)?;
+            let delete = AccessCommand::DeleteVhost { vhost };
+            api.broker.operator().change_access(delete).await?;
+            Ok(Answer::done())
+        }
+    }
+}
+
+/// What a request says of a virtual host; and whether it is traced, if it says so.
+fn given(fields: &Fields) -> Result<(VhostUpdate, Option<bool>), Refusal> {
+    let queue_type = match fields.optional_text("default_queue_type")? {
+        None => fields.optional_text("defaultqueuetype")?,
+        given => given,
+    };
+    let default_queue_type = match queue_type {
+        None | Some("undefined") => None,
+        Some("classic" | "rabbit_classic_queue") => Some(QueueType::Classic),
+        Some("quorum" | "rabbit_quorum_queue") => Some(QueueType::Quorum),
+        Some(other) => return bad_request(format!("invalid default_queue_type '{other}'")),
+    };
+    let update = VhostUpdate {
+        description: fields.optional_text("description")?.map(str::to_owned),
+        tags: fields.words("tags")?,
+        default_queue_type,
+    };
+    let tracing = fields.get("tracing").map(|_| fields.flag("tracing", false)).transpose()?;
+    Ok((update, tracing))
+}
+
+async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.new_name("vhost")?;
+    if vhost.is_empty() {
+        return bad_request("a virtual host needs a name");
+    }
+    let (update, tracing) = given(&call.fields()?)?;
+    let operator = api.broker.operator();
+    let was_there = api.broker.lookup().has_vhost(&vhost);
+    if was_there {
+        let update = AccessCommand::UpdateVhost { vhost: vhost.clone(), update };
+        operator.change_access(update).await?;
+    } else {
+        let VhostUpdate { description, tags, default_queue_type } = update;
+        let metadata = VhostMetadata {
+            description: description.unwrap_or_default(),
+            tags: tags.unwrap_or_default(),
+            default_queue_type,
+        };
+        operator.change_access(AccessCommand::AddVhost { vhost: vhost.clone(), metadata }).await?;
+    }
+    if let Some(tracing) = tracing {
+        operator.change_access(AccessCommand::SetTracing { vhost, tracing }).await?;
+    }
+    Ok(Answer::put(!was_there))
+}
+
+/// Starts a virtual host on a node, where it runs anyhow.
+pub(crate) async fn start(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    call.vhost(api)?;
+    let names = Names::of(api).await;
+    names.id(call.name("node").unwrap_or_default()).ok_or(Refusal::NoObject)?;
+    Ok(Answer::done())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::api::tests::assert_has_keys;
+    use quorate_catalog::VhostLimits;
+    use quorate_types::CatalogIndex;
+
+    #[test]
+    fn a_vhost_has_the_keys_of_rabbitmqs() {
+        let record = VhostRecord {
+            name: ShortString::from_static("/"),
+            created: CatalogIndex(0),
+            metadata: VhostMetadata::default(),
+            limits: VhostLimits::default(),
+            tracing: false,
+        };
+        let nodes = ["rabbit1@a".to_owned()];
+        let shown = shape(&record, Some((3, 2)), &nodes);
+        let without = [
+            "message_stats",
+            "messages_details",
+            "messages_ready_details",
+            "messages_unacknowledged_details",
+            "recv_oct",
+            "recv_oct_details",
+            "send_oct",
+            "send_oct_details",
+        ];
+        assert_has_keys(&shown, include_str!("gold/vhosts.json"), &without);
+        assert_eq!(shown.get("messages"), Some(&json!(5)));
+        assert_eq!(shown.get("cluster_state"), Some(&json!({ "rabbit1@a": "running" })));
+        assert_eq!(shape(&record, None, &nodes).get("messages"), None);
+    }
+
+    #[test]
+    fn a_vhost_is_given_with_its_metadata() {
+        let parse = |body: &str| given(&Fields::parse(body.as_bytes()).unwrap());
+        assert_eq!(parse(""), Ok((VhostUpdate::default(), None)));
+        let (update, tracing) = parse(
+            r#"{"description":"d","tags":"a,b","default_queue_type":"quorum","tracing":"true"}"#,
+        )
+        .unwrap();
+        assert_eq!(update.default_queue_type, Some(QueueType::Quorum));
+        assert_eq!((update.tags.unwrap().len(), tracing), (2, Some(true)));
+        for wrong in [r#"{"default_queue_type":"x"}"#, r#"{"tags":1}"#, r#"{"tracing":"x"}"#] {
+            assert!(matches!(parse(wrong), Err(Refusal::BadRequest(_))), "{wrong}");
+        }
+    }
+}
