@@ -5,7 +5,7 @@
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::process::{Launch, Process};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, Options, Port, write_secret};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port, write_secret};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +27,29 @@ async fn refused(mut launch: Launch, words: &[&str]) {
     });
     assert!(clear, "no last word with {words:?} in:\n{said}");
     assert!(!said.contains("panicked"), "{said}");
+}
+
+/// Starts `launch`, which is not let in: it says so with all of `words`, and goes on asking (MEM 10).
+async fn waits(mut launch: Launch, words: &[&str]) {
+    launch.log = launch.log.with_file_name("waits.log");
+    let _ = fs::remove_file(&launch.log);
+    let mut process = Process::spawn(&launch);
+    eventually("it says why it is not let in", REFUSAL_BOUND, || async {
+        let said = fs::read_to_string(&launch.log).unwrap_or_default();
+        hold(said.lines().any(|line| words.iter().all(|word| line.contains(word))), || said.clone())
+    })
+    .await;
+    assert!(process.ended().is_none(), "it goes on asking");
+    process.kill9();
+}
+
+/// Members exist from machine version 2 on (MEM 15).
+async fn has_members(cluster: &Cluster) {
+    eventually("machine version 2", LIFECYCLE_BOUND, || async {
+        let status = cluster.ctl(1, &["cluster_status"]).await;
+        hold(status.stdout.contains("Machine version: 2"), || status.stdout.clone())
+    })
+    .await;
 }
 
 /// A launch of node 1's kind on ports and in a folder of its own, with the ports.
@@ -164,8 +187,9 @@ async fn a_port_in_use() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_with_one_id() {
     let cluster = Cluster::start(3, Options::default()).await;
+    has_members(&cluster).await;
     let (launch, _ports) = stranger(&cluster, 2);
-    refused(launch, &["its id is already in use with another data directory"]).await;
+    waits(launch, &["the id of node 2 is in use"]).await;
     still_serves(&cluster).await;
 }
 
@@ -185,8 +209,9 @@ async fn a_node_of_another_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_has_lost_its_data() {
+async fn mem_10_a_node_that_has_lost_its_data_is_not_let_in() {
     let cluster = Cluster::start(3, Options::default()).await;
+    has_members(&cluster).await;
     still_serves(&cluster).await;
     cluster.node(3).sigterm().await;
     // What the others know of it they know from the catalog, not from having met it.
@@ -195,12 +220,14 @@ async fn a_node_that_has_lost_its_data() {
         cluster.node(node).restart().await;
     }
     fs::remove_dir_all(cluster.node(3).data_dir()).expect("the data directory");
-    refused(cluster.node(3).launch(), &["another data directory"]).await;
+    waits(cluster.node(3).launch(), &["node id 3 belongs to another data directory"]).await;
     still_serves(&cluster).await;
 }
 
-/// Nodes 1 and 2 lose their data and are started again, beside node 3 or before it: they end.
+/// Nodes 1 and 2 lose their data and are started again, beside node 3 or before it: they found
+/// nothing, and wait.
 async fn two_that_lost_their_data(cluster: &Cluster, survivor_runs: bool) {
+    has_members(cluster).await;
     still_serves(cluster).await;
     for id in [1, 2] {
         cluster.node(id).kill9();
@@ -213,19 +240,26 @@ async fn two_that_lost_their_data(cluster: &Cluster, survivor_runs: bool) {
     cluster.node(2).spawn();
     if !survivor_runs {
         // A majority, of nodes that know nothing: nothing comes of it.
-        tokio::time::sleep(Duration::from_secs(3)).await;
         for id in [1, 2] {
-            let ready = cluster.node(id).get("/health/ready").await.expect("an answer");
-            assert_eq!(ready.status, 503, "node {id}: {ready:?}");
+            eventually("a node waits for node 3", REFUSAL_BOUND, || async {
+                let log = cluster.node(id).log();
+                let line =
+                    |line: &str| line.contains("may know of a cluster") && line.contains("node=3");
+                hold(log.lines().any(line), || log.clone())
+            })
+            .await;
         }
         cluster.node(3).spawn();
     }
     for id in [1, 2] {
-        eventually("a node that has lost its data ends", REFUSAL_BOUND, || async {
-            hold(!cluster.node(id).runs(), || cluster.node(id).log())
+        eventually("node 3 cannot let a node in alone", REFUSAL_BOUND, || async {
+            let log = cluster.node(id).log();
+            hold(log.contains("no majority of the nodes has answered"), || log.clone())
         })
         .await;
-        assert!(cluster.node(id).log().contains("another data directory"));
+        let ready = cluster.node(id).get("/health/ready").await.expect("an answer");
+        assert_eq!(ready.status, 503, "node {id}: {ready:?}");
+        assert!(cluster.node(id).runs(), "it asks until it is replaced by name");
     }
     assert!(cluster.node(3).runs(), "who has the data goes on");
 }
