@@ -7,6 +7,7 @@ use crate::{
 };
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
+use std::collections::BTreeMap;
 
 /// Limits of the node and of the cluster; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +48,8 @@ pub struct BrokerSettings {
     /// The nodes with which a new cluster is founded, this one included. Once the catalog has members,
     /// it says who they are (MEM 1).
     pub members: Vec<NodeId>,
+    /// Where this node reaches others, `host:port`, whatever the catalog says (MEM 1).
+    pub peers: BTreeMap<NodeId, String>,
     /// Zone of this node; empty: a zone of its own (MEM 6).
     pub zone: String,
     /// Replicas of each queue group, as far as there are nodes for them; `None`: as many as it has, at

@@ -20,6 +20,7 @@ use quorate_types::{
     StartNumber,
 };
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
 };
@@ -35,6 +36,7 @@ pub(crate) fn node() -> Arc<Node> {
         boot: BootNumber(1),
         incarnation: Incarnation(1),
         members: vec![SESSION.node],
+        peers: BTreeMap::new(),
         queue_replicas: None,
         zone: String::new(),
         rpc_address: String::new(),

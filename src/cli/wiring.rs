@@ -223,7 +223,9 @@ impl Prepared {
         self.database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
         written.await.unwrap_or(Err(StorageError::Closed))?;
         self.cluster.set(shape.cluster);
-        self.links.add_peers(&peers);
+        let own = self::peers(settings);
+        let others = peers.into_iter().filter(|(node, _)| !own.contains_key(node)).collect();
+        self.links.add_peers(&others);
         tracing::info!(cluster = shape.cluster.0, replica = %first, "this node joins a cluster");
         Ok(first)
     }
@@ -344,6 +346,7 @@ fn broker_settings(
         boot,
         incarnation,
         members: members(settings),
+        peers: peers(settings),
         rpc_address: settings.rpc_address().to_string(),
         amqp_address: settings.amqp_address().to_string(),
         zone: settings.zone.clone(),

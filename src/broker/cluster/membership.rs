@@ -43,7 +43,11 @@ impl Cluster {
         let stay = |(_, member): &(NodeId, &MemberRecord)| member.state != MemberState::Leaving;
         let members: Vec<NodeId> = catalog.members().filter(stay).map(|(node, _)| node).collect();
         let others = catalog.members().filter(stay).filter(|(node, _)| *node != context.me);
-        let others = others.map(|(node, member)| (node, member.address.clone())).collect();
+        // This node may reach another one in its own way: through a proxy, or by another name.
+        let own = &context.settings.peers;
+        let address =
+            |node, member: &MemberRecord| own.get(&node).unwrap_or(&member.address).clone();
+        let others = others.map(|(node, member)| (node, address(node, member))).collect();
         let forgotten = catalog.all_forgotten().map(|(directory, _)| directory).collect();
         drop(catalog);
         let known = context.members();

@@ -89,8 +89,9 @@ settings! {
     rpc_tls_ca_file: Option<PathBuf> = "";
     /// Ids and rpc addresses of the nodes of the cluster, this one among them. When a cluster is
     /// formed, the value must be the same on every node. A node with an empty data directory asks all
-    /// nodes that the value names whether there is a cluster, and joins it. Empty: a cluster of this
-    /// node alone.
+    /// nodes that the value names whether there is a cluster, and joins it. This node reaches the nodes
+    /// that the value names at these addresses, and others at those that they advertise. Empty: a
+    /// cluster of this node alone.
     cluster: Members = "";
     /// Address at which other nodes reach the rpc port of this node. Empty: the address of this
     /// node in `cluster`; without `cluster`, `rpc_listen`.
