@@ -154,6 +154,12 @@ impl Context {
         node == self.me || self.peers.connected(node).is_some()
     }
 
+    /// Whether a process of that node lives, as far as this node or one that it reaches knows.
+    pub(crate) fn seems_to_live(&self, node: NodeId) -> bool {
+        let others = self.groups().is_some_and(|groups| groups.is_reached_by_others(node));
+        self.is_reachable(node) || others
+    }
+
     /// The catalog's leader, as far as this node knows.
     pub(crate) fn catalog_leader(&self) -> Option<NodeId> {
         self.groups()?.catalog_group()?.leader().map(|(leader, _)| leader)

@@ -28,9 +28,10 @@ impl Catalog {
         voters: usize,
         ready: &dyn Fn(NodeId) -> bool,
     ) -> Option<MemberCommand> {
-        let mut hosts = self.hosts();
+        let all = self.hosts();
+        let mut hosts = all.clone();
         hosts.iter_mut().for_each(|(node, host)| host.takes &= ready(*node));
-        let plan = Plan { catalog: self, hosts: &hosts, voters };
+        let plan = Plan { catalog: self, hosts: &hosts, all: &all, voters };
         plan.repair().or_else(|| plan.spread()).or_else(|| self.removal())
     }
 
@@ -55,7 +56,10 @@ impl Catalog {
 
 struct Plan<'a> {
     catalog: &'a Catalog,
+    /// The members; only those that run take replicas.
     hosts: &'a BTreeMap<NodeId, Host>,
+    /// As if all ran.
+    all: &'a BTreeMap<NodeId, Host>,
     voters: usize,
 }
 
@@ -85,14 +89,26 @@ impl Plan<'_> {
         let mut kinds = [true, false].into_iter();
         kinds.find_map(|of_catalog| {
             let present = self.present(of_catalog);
-            let (group, nodes) = self.planner(of_catalog).next_step(&present, &busy)?;
+            let (group, nodes) = self.planner(self.hosts, of_catalog).next_step(&present, &busy)?;
             Some(place(group, self.catalog.placement(group)?, nodes))
         })
     }
 
     /// The group's nodes without those that leave, others in their places if there are any. Nodes
-    /// whose replicas are lost are among them, and get new ones.
+    /// whose replicas are lost are among them, and get new ones. A group waits for a node that is away
+    /// rather than go on with fewer replicas.
     fn repaired(&self, group: GroupId, placement: &PlacementRecord) -> BTreeSet<NodeId> {
+        let now = self.repaired_on(self.hosts, group, placement);
+        let later = self.repaired_on(self.all, group, placement);
+        if later.len() > now.len() { later } else { now }
+    }
+
+    fn repaired_on(
+        &self,
+        hosts: &BTreeMap<NodeId, Host>,
+        group: GroupId,
+        placement: &PlacementRecord,
+    ) -> BTreeSet<NodeId> {
         let of_catalog = group == GroupId::CATALOG;
         let mut present = self.present(of_catalog);
         let others: BTreeSet<GroupId> =
@@ -100,7 +116,7 @@ impl Plan<'_> {
         let mut nodes = placement.nodes();
         let leaves = |node: &NodeId| self.hosts.get(node).is_none_or(|host| host.leaves);
         while nodes.iter().any(leaves) {
-            let step = self.planner(of_catalog).next_step(&present, &others);
+            let step = self.planner(hosts, of_catalog).next_step(&present, &others);
             let Some((_, next)) = step else { break };
             nodes.clone_from(&next);
             present.insert(group, next);
@@ -108,8 +124,8 @@ impl Plan<'_> {
         nodes
     }
 
-    fn planner(&self, of_catalog: bool) -> Hosts<'_> {
-        Hosts::new(self.hosts, if of_catalog { CATALOG_VOTERS_MAX } else { self.voters })
+    fn planner<'b>(&self, hosts: &'b BTreeMap<NodeId, Host>, of_catalog: bool) -> Hosts<'b> {
+        Hosts::new(hosts, if of_catalog { CATALOG_VOTERS_MAX } else { self.voters })
     }
 
     /// The placements of the catalog's group alone, or of all queue groups: each kind has its own

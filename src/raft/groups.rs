@@ -181,6 +181,13 @@ impl Groups {
         group.is_leading() && (alone || acked.is_some_and(|acked| acked.elapsed() < bound))
     }
 
+    /// Whether a node that has just answered this one reaches that node.
+    #[must_use]
+    pub fn is_reached_by_others(&self, node: NodeId) -> bool {
+        let reached = self.shared.reach().reached(tokio::time::Instant::now());
+        reached.values().any(|reaches| reaches.contains(&node))
+    }
+
     /// Resolves when no node that this one reaches can reach a process whose address has refused
     /// this one: it is dead. False if it turns out to live.
     pub async fn is_dead(&self, node: NodeId, boot: BootNumber) -> bool {

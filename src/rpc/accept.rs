@@ -112,10 +112,8 @@ impl Acceptor {
         {
             return Err(Refusal::OtherHost(peer.node));
         }
-        if peer.cluster.is_some() && peer.cluster == self.shared.config.cluster.get() {
-            self.shared.peers.admit(peer.node);
-        }
-        let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
+        let is_ours = self.shared.is_ours(&peer);
+        let replaced = self.shared.peers.meet(&peer, &theirs.former_boots, is_ours)?;
         self.shared.report_lost(replaced);
         Ok(peer)
     }

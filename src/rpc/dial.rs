@@ -237,7 +237,8 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     if peer.node != node {
         return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
     }
-    shared.report_lost(shared.peers.meet(&peer, &theirs.former_boots)?);
+    let is_ours = shared.is_ours(&peer);
+    shared.report_lost(shared.peers.meet(&peer, &theirs.former_boots, is_ours)?);
     Ok(peer)
 }
 

@@ -180,6 +180,11 @@ impl Shared {
         examine(theirs, config.me, config.cluster.get(), self.members, config.machine.present())
     }
 
+    /// True if the peer's directory belongs to this node's cluster.
+    pub(crate) fn is_ours(&self, peer: &PeerHello) -> bool {
+        peer.cluster.is_some() && peer.cluster == self.config.cluster.get()
+    }
+
     /// True if this node accepts streams already.
     pub(crate) fn is_open(&self) -> bool {
         self.opened.load(Ordering::Acquire)

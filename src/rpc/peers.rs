@@ -70,6 +70,7 @@ struct Known {
 #[derive(Debug)]
 struct Process {
     boot: BootNumber,
+    incarnation: Incarnation,
     link: Link,
     /// Number of streams that it has opened to this node.
     streams: usize,
@@ -78,8 +79,8 @@ struct Process {
 }
 
 impl Process {
-    fn new(boot: BootNumber) -> Self {
-        Self { boot, link: Link::Never, streams: 0, refused: false }
+    fn new(&PeerHello { boot, incarnation, .. }: &PeerHello) -> Self {
+        Self { boot, incarnation, link: Link::Never, streams: 0, refused: false }
     }
 
     /// A process that dies loses all its sockets. If a connection is refused while streams of its
@@ -151,29 +152,32 @@ impl Peers {
         }
     }
 
-    /// The node dials this one and knows their cluster: it may be a member that this node's copy of the
-    /// catalog does not have yet, and the only one from which that copy can be brought up to date.
-    pub(crate) fn admit(&self, node: NodeId) {
-        self.nodes.lock().entry(node).or_default();
-    }
-
     /// Records a hello, from either direction, with the earlier boots of its directory. Returns the
-    /// process that it replaces.
+    /// process that it replaces. `is_ours`: the directory belongs to this node's cluster. Then it has been
+    /// joined, and if this node's copy of the catalog does not have it yet, the peer may be the only one
+    /// from which that copy can be brought up to date.
     pub(crate) fn meet(
         &self,
         hello: &PeerHello,
         former_boots: &[u64],
+        is_ours: bool,
     ) -> Result<Option<Lost>, Refusal> {
         let node = hello.node;
         if self.forgotten.borrow().contains(&hello.incarnation) {
             return Err(Refusal::Forgotten(node));
         }
         let mut nodes = self.nodes.lock();
+        if is_ours {
+            nodes.entry(node).or_default();
+        }
         let Some(known) = nodes.get_mut(&node) else { return Err(Refusal::Unknown(node)) };
         let incarnation = *known.incarnation.get_or_insert(hello.incarnation);
         if incarnation != hello.incarnation {
             let theirs = hello.incarnation;
-            return Err(Refusal::Incarnation { node, theirs, known: incarnation });
+            if !is_ours {
+                return Err(Refusal::Incarnation { node, theirs, known: incarnation });
+            }
+            (known.incarnation, known.latest) = (Some(theirs), None);
         }
         if known.latest.is_some_and(|latest| !follows(hello.boot, former_boots, latest)) {
             return Err(Refusal::FormerProcess(node));
@@ -183,8 +187,13 @@ impl Peers {
             process.refused = false;
             return Ok(None);
         }
-        let replaced = known.present.replace(Process::new(hello.boot));
-        Ok(replaced.map(|process| Lost { node, boot: process.boot, cause: Cause::Replaced }))
+        let replaced = known.present.replace(Process::new(hello));
+        // Another directory under the node's id proves nothing about the former process (MEM 4).
+        let cause = |of: &Process| match of.incarnation == hello.incarnation {
+            true => Cause::Replaced,
+            false => Cause::Closed,
+        };
+        Ok(replaced.map(|process| Lost { node, boot: process.boot, cause: cause(&process) }))
     }
 
     /// Both lanes to the process are linked. `false` if it has been replaced meanwhile.
@@ -275,7 +284,7 @@ mod tests {
     fn a_closed_connection_proves_nothing_a_refused_one_does() {
         let peers = Peers::new([NodeId(2)]);
         assert_eq!(peers.refused(NodeId(2)), None, "never met");
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         assert_eq!(peers.refused(NodeId(2)), None, "its port may not be open yet");
         assert!(peers.linked(NodeId(2), BootNumber(1)));
         assert_eq!(peers.refused(NodeId(2)), None, "linked: it lives");
@@ -283,7 +292,7 @@ mod tests {
         assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None, "told once");
         assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
         assert_eq!(peers.refused(NodeId(2)), None, "told once");
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None), "it was not dead: linked again");
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None), "it was not dead: linked again");
         assert!(peers.linked(NodeId(2), BootNumber(1)));
     }
 
@@ -292,7 +301,7 @@ mod tests {
     #[test]
     fn a_process_whose_own_streams_are_open_is_not_dead_though_its_address_refuses() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         peers.stream_opened(NodeId(2), BootNumber(1));
         peers.stream_opened(NodeId(2), BootNumber(1));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
@@ -300,12 +309,12 @@ mod tests {
         assert_eq!(peers.refused(NodeId(2)), None);
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
         // After another hello the earlier refusal proves nothing any more.
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)));
         assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
         // The other order: refused first, dead at the end of its last stream.
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)), "it lives after all");
         peers.stream_opened(NodeId(2), BootNumber(1));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
@@ -318,22 +327,22 @@ mod tests {
     #[test]
     fn a_higher_boot_number_replaces_a_process_for_ever() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
-        assert_eq!(peers.meet(&hello(2, 9), &[1]), Ok(lost(1, Cause::Replaced)));
+        assert_eq!(peers.meet(&hello(2, 9), &[1], false), Ok(lost(1, Cause::Replaced)));
         assert!(!peers.linked(NodeId(2), BootNumber(1)));
         assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Err(Refusal::FormerProcess(NodeId(2))));
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(2)));
     }
 
     #[test]
     fn a_hello_of_a_former_process_that_comes_late_harms_nothing() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
+        assert_eq!(peers.meet(&hello(5, 9), &[1, 4], false), Ok(None));
         // Its predecessor had dialed too, and its hello arrives only now.
-        assert_eq!(peers.meet(&hello(4, 9), &[1]), Err(Refusal::FormerProcess(NodeId(2))));
-        assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
+        assert_eq!(peers.meet(&hello(4, 9), &[1], false), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.meet(&hello(5, 9), &[1, 4], false), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(5)));
     }
 
@@ -344,51 +353,56 @@ mod tests {
         let set_back = Err(Refusal::FormerProcess(NodeId(2)));
         // It is refused however often its directory was opened since.
         for boot in [20, 31, 40] {
-            assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 2]), set_back, "{boot}");
+            assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 2], false), set_back, "{boot}");
         }
-        assert_eq!(peers.meet(&hello(50, 9), &[]), set_back);
-        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
+        assert_eq!(peers.meet(&hello(50, 9), &[], false), set_back);
+        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39], false), Ok(None));
         // The catalog's facts arrive later than the known ones.
         peers.expect(NodeId(2), Incarnation(9), Some(BootNumber(30)));
-        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
+        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39], false), Ok(None));
         // So many starts ago that the directory has forgotten it.
-        assert_eq!(peers.meet(&hello(90, 9), &[60, 61]), Ok(lost(40, Cause::Replaced)));
+        assert_eq!(peers.meet(&hello(90, 9), &[60, 61], false), Ok(lost(40, Cause::Replaced)));
     }
 
     #[tokio::test]
     async fn mem_11_a_forgotten_directory_is_refused_for_ever() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
         peers.forget([Incarnation(9)].into());
         peers.until_refused(&hello(1, 9)).await;
         let forgotten = Err(Refusal::Forgotten(NodeId(2)));
-        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten);
+        assert_eq!(peers.meet(&hello(2, 9), &[1], false), forgotten);
         peers.expect(NodeId(2), Incarnation(8), None);
-        let replaced = lost(1, Cause::Replaced);
-        assert_eq!(peers.meet(&hello(1, 8), &[]), Ok(replaced), "another directory may come");
-        assert_eq!(peers.meet(&hello(2, 9), &[1]), forgotten);
+        let replaced = lost(1, Cause::Closed);
+        assert_eq!(
+            peers.meet(&hello(1, 8), &[], false),
+            Ok(replaced),
+            "another directory may come"
+        );
+        assert_eq!(peers.meet(&hello(2, 9), &[1], false), forgotten);
     }
 
     #[test]
     fn mem_03_a_node_that_the_own_copy_of_the_catalog_lacks_may_dial() {
         let peers = Peers::new([NodeId(3)]);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Err(Refusal::Unknown(NodeId(2))));
-        peers.admit(NodeId(2));
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Err(Refusal::Unknown(NodeId(2))));
+        assert_eq!(peers.meet(&hello(1, 9), &[], true), Ok(None));
+        let other = peers.meet(&hello(2, 8), &[], true);
+        assert_eq!(other, Ok(lost(1, Cause::Closed)), "which proves no death");
     }
 
     #[test]
     fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
-        let refused = peers.meet(&hello(2, 10), &[1]);
+        assert_eq!(peers.meet(&hello(1, 9), &[], false), Ok(None));
+        let refused = peers.meet(&hello(2, 10), &[1], false);
         assert!(matches!(refused, Err(Refusal::Incarnation { .. })));
         peers.expect(NodeId(2), Incarnation(10), Some(BootNumber(2)));
-        assert_eq!(peers.meet(&hello(2, 10), &[1]), Ok(lost(1, Cause::Replaced)));
+        assert_eq!(peers.meet(&hello(2, 10), &[1], false), Ok(lost(1, Cause::Closed)));
         // Another directory counts from its own beginning.
         peers.expect(NodeId(2), Incarnation(11), Some(BootNumber(1)));
-        assert_eq!(peers.meet(&hello(1, 11), &[]), Ok(lost(2, Cause::Replaced)));
+        assert_eq!(peers.meet(&hello(1, 11), &[], false), Ok(lost(2, Cause::Closed)));
         let stranger = PeerHello { node: NodeId(5), ..hello(1, 1) };
-        assert_eq!(peers.meet(&stranger, &[]), Err(Refusal::Unknown(NodeId(5))));
+        assert_eq!(peers.meet(&stranger, &[], false), Err(Refusal::Unknown(NodeId(5))));
     }
 }

@@ -14,8 +14,12 @@ use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber}
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for a majority: a process that asks waits no longer for an answer than a little more.
+const READ_MAX: Duration = Duration::from_millis(1_500);
 
 /// A process that asks to enter the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -292,7 +296,7 @@ impl Cluster {
         if self.base.catalog.read().shape().is_none() {
             return unformed(founders, applicant, is_known);
         }
-        if !self.base.catalog_client.read().await {
+        if !matches!(timeout(READ_MAX, self.base.catalog_client.read()).await, Ok(true)) {
             return Err(MemberError::NoMajority);
         }
         let newcomer = &applicant.newcomer;
@@ -317,7 +321,7 @@ impl Cluster {
         let (node, by) = (applicant.newcomer.node, applicant.newcomer.clone());
         self.applicants.note(&by, Instant::now());
         let is_reachable = |node| self.base.context.is_reachable(node);
-        if is_reachable(node) {
+        if self.base.context.seems_to_live(node) {
             return Err(MemberError::Lives(node));
         }
         if !applicant.replaces_lost_disk {
@@ -332,7 +336,7 @@ impl Cluster {
 
     async fn replace_member(&self, node: NodeId) -> Result<(), MemberError> {
         let by = self.applicants.of(node, Instant::now()).ok_or(MemberError::NoApplicant(node))?;
-        if self.base.context.is_reachable(node) {
+        if self.base.context.seems_to_live(node) {
             return Err(MemberError::Lives(node));
         }
         if !self.base.catalog_client.read().await {

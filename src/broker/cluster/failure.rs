@@ -24,6 +24,8 @@ use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, T
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
+/// Pause before the catalog is read again.
+const RETRY: Duration = Duration::from_millis(20);
 /// How often a leader checks whether nodes have come or gone, and whether queues and names agree.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -195,6 +197,7 @@ impl Cluster {
     /// Announces this process's start to the catalog, and begins the session that it is given
     /// (SES 1).
     pub(crate) async fn announce_start(self: &Arc<Self>) {
+        self.wait_for_former_directory().await;
         loop {
             let started = CatalogCommand::NodeStarted {
                 node: self.base.context.me,
@@ -215,6 +218,34 @@ impl Cluster {
                     tracing::debug!(%error, "the start of this node is not in the catalog yet");
                 }
             }
+        }
+    }
+
+    /// The first start of a directory that has taken the place of another one ends what that one's
+    /// process held. That process may live, and show it to its clients, for the time of DLV 5 (MEM 4).
+    async fn wait_for_former_directory(&self) {
+        while !self.base.catalog_client.read().await {
+            tokio::time::sleep(RETRY).await;
+        }
+        let settings = &self.base.context.settings;
+        let forgotten_at = {
+            let catalog = self.base.catalog.read();
+            let entry = catalog.node(settings.me);
+            let is_first = entry.is_none_or(|entry| entry.incarnation != settings.incarnation);
+            let forgotten = catalog.forgotten_start(settings.me);
+            forgotten.filter(|start| is_first && *start > StartNumber(0)).and_then(|_| {
+                drop(catalog);
+                self.base.catalog.forgotten_at(settings.me)
+            })
+        };
+        if let Some(at) = forgotten_at {
+            let time = Duration::from_millis(settings.unreachable_node_timeout_ms);
+            tracing::info!(
+                seconds = time.as_secs(),
+                "this node takes the place of another data directory, whose process may live: it serves \
+                 no clients before that is over"
+            );
+            tokio::time::sleep_until(at + time).await;
         }
     }
 

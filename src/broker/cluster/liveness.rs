@@ -63,9 +63,11 @@ impl Accusations {
     }
 }
 
-/// Whether a later process of the node has started. Boot numbers ascend (SES 1).
+/// Whether a later process of the node has started. Boot numbers of one directory ascend (SES 1); those of
+/// another one say nothing (MEM 4).
 fn is_replaced(catalog: &Catalog, node: NodeId, boot: BootNumber) -> bool {
-    catalog.node(node).is_some_and(|entry| entry.boot > boot)
+    let is_later = |entry: &NodeEntry| entry.boot > boot || entry.former_boots.contains(&boot);
+    catalog.node(node).is_some_and(is_later)
 }
 
 /// Members that are not linked, each with the time since when. At first these are all others, since

@@ -117,9 +117,7 @@ impl Cluster {
         if catalog.machine() < MachineVersion::MEMBERS {
             return None;
         }
-        if let Some((node, member)) =
-            catalog.members().find(|it| self.is_ready_to_work(&catalog, *it))
-        {
+        if let Some((node, member)) = catalog.members().find(|it| self.is_ready_to_work(*it)) {
             return Some(MemberCommand::Admit { node, incarnation: member.incarnation });
         }
         let ready = |node: NodeId| self.base.context.is_reachable(node);
@@ -132,15 +130,12 @@ impl Cluster {
         (!is_early).then_some(next)
     }
 
-    /// MEM 3: a joining node becomes a member when its process has started, and has received the
-    /// catalog.
-    fn is_ready_to_work(&self, catalog: &Catalog, (node, member): (NodeId, &MemberRecord)) -> bool {
+    /// MEM 3: a joining node becomes a member when its process runs, and has received the catalog.
+    fn is_ready_to_work(&self, (node, member): (NodeId, &MemberRecord)) -> bool {
         let (context, incarnation) = (&self.base.context, member.incarnation);
         let runs = || {
             let peer = context.peers.connected(node);
-            let entry = catalog.node(node).filter(|entry| entry.incarnation == incarnation);
-            let started = catalog.live_session(node).is_some() && entry.is_some();
-            started && peer.is_some_and(|peer| peer.incarnation == incarnation)
+            peer.is_some_and(|peer| peer.incarnation == incarnation)
         };
         let lag = || {
             let replica = ReplicaId { node, number: member.first };

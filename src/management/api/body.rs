@@ -5,6 +5,24 @@ use crate::api::refusal::{Refusal, bad_request};
 use quorate_types::{FieldTable, ShortString};
 use serde_json::{Map, Value};
 
+/// Most values in a body. Each takes far more memory than text.
+const VALUES_MAX: usize = 100_000;
+
+/// About how many values a JSON text has: what begins or separates them, outside of strings.
+fn values(text: &[u8]) -> usize {
+    let (mut quoted, mut escaped, mut count) = (false, false, 0);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' | b',' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// The fields of a body.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(Map<String, Value>);
@@ -22,6 +40,9 @@ impl Fields {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Refusal> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
+        }
+        if values(body) > VALUES_MAX {
+            return bad_request("the body has too many values");
         }
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),

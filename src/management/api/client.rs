@@ -41,6 +41,9 @@ pub(crate) enum AckMode {
 #[derive(Debug)]
 pub(crate) struct UserConnection(Connection);
 
+/// What a message takes in an answer besides its body and properties, about.
+const OVERHEAD_BYTES: usize = 512;
+
 impl UserConnection {
     /// Opens a connection and its channel.
     fn open(broker: &Broker, caller: &Caller, vhost: &VhostName) -> Result<Self, Exception> {
@@ -121,8 +124,14 @@ impl UserConnection {
         while got.len() < count && bytes < bytes_max {
             let no_ack = mode == AckMode::Ack;
             let get = Operation::Get { queue: queue.clone(), no_ack };
-            let Answer::Got(Some(message)) = self.0.ask(CHANNEL, get).await? else { break };
-            bytes = bytes.saturating_add(message.message.body.len());
+            let answer = match self.0.ask(CHANNEL, get).await {
+                // Those that were got are in no queue any more.
+                Err(_) if no_ack && !got.is_empty() => break,
+                answer => answer?,
+            };
+            let Answer::Got(Some(message)) = answer else { break };
+            let properties = message.message.properties.len();
+            bytes = bytes.saturating_add(message.message.body.len() + properties + OVERHEAD_BYTES);
             got.push(*message);
         }
         let settlement = match mode {

@@ -40,7 +40,7 @@ pub(crate) async fn check(api: &Api, call: &Call, check: Check) -> Result<Answer
         }
         // A virtual host has no process of its own that could have ended.
         Check::VirtualHosts => Ok(ok()),
-        Check::QuorumCritical => Ok(quorum(api).await),
+        Check::QuorumCritical => Ok(quorum(api, call).await),
         Check::ReadyToServe if readiness.is_ready() => Ok(ok()),
         Check::ReadyToServe => Ok(failed(&not_ready(&readiness), json!({}))),
         Check::InService if readiness.serving && !readiness.drained => Ok(ok()),
@@ -145,9 +145,10 @@ fn needs(queue: &wire::Queue, node: u32) -> bool {
 }
 
 /// Whether queues would lose their majority with this node.
-async fn quorum(api: &Api) -> Answer {
+async fn quorum(api: &Api, call: &Call) -> Answer {
     if api.cluster.view().members.len() <= 1 {
-        return Answer::object(json!({ "status": "ok", "reason": "single node cluster" }));
+        let alone = json!({ "status": "ok", "reason": "single node cluster" });
+        return Answer::object(alone);
     }
     let this = u32::from(api.facts.id.0);
     let queues = api.cluster.own_queues(all_vhosts(api)).await;
@@ -155,6 +156,8 @@ async fn quorum(api: &Api) -> Answer {
     if critical.is_empty() {
         return ok();
     }
+    // Names of queues only to those who may see all of them.
+    let critical = if call.caller.is_administrator() { critical } else { Vec::new() };
     let reason =
         "There are quorum queues that would lose their quorum if the target node is shut down";
     failed(reason, json!({ "queues": critical }))
@@ -174,7 +177,7 @@ fn cluster_size(api: &Api) -> Answer {
 async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = match call.name("vhost") {
         Some(_) => BTreeSet::from([call.vhost(api)?]),
-        None => all_vhosts(api),
+        None => call.vhosts(api)?,
     };
     let queues = api.cluster.own_queues(vhosts).await;
     let leaderless: Vec<Value> = queues.iter().filter(|one| one.leader == 0).map(queue).collect();

@@ -14,9 +14,11 @@ const PAGE_SIZE_MAX: usize = 500;
 /// Bytes of a filter of names.
 const FILTER_BYTES_MAX: usize = 1_024;
 /// Bytes of a compiled regular expression. It is matched in time that is linear in the name.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// Columns that a list is sorted by, and columns that it is cut to.
+const COMPILED_BYTES_MAX: usize = 1 << 17;
+/// Columns that a list is cut to.
 const COLUMNS_MAX: usize = 100;
+/// Columns that it is sorted by.
+const SORT_MAX: usize = 4;
 
 /// What a request asks of a list.
 #[derive(Debug, Default)]
@@ -71,8 +73,9 @@ impl Listing {
             let words = query.get(name).unwrap_or_default().split(separator);
             let words: Vec<_> =
                 words.filter(|word: &&str| !word.is_empty()).map(str::to_owned).collect();
-            if words.len() > COLUMNS_MAX {
-                return bad_request(format!("{name}: more than {COLUMNS_MAX} columns"));
+            let most = if name == "sort" { SORT_MAX } else { COLUMNS_MAX };
+            if words.len() > most {
+                return bad_request(format!("{name}: more than {most} columns"));
             }
             Ok(words)
         };

@@ -50,7 +50,7 @@ use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::list::Listing;
 use crate::api::refusal::{Refusal, bad_request};
-use crate::api::route::{Endpoint, Method, Needs, Route};
+use crate::api::route::{Check, Endpoint, Method, Needs, Route};
 use crate::api::uri::Query;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
@@ -68,7 +68,7 @@ use quorate_types::ShortString;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// Bytes of a body, for requests other than publishes and imports.
@@ -83,6 +83,8 @@ const UNIT_BYTES: usize = 1 << 10;
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Requests that are carried out at the same time. Further ones wait.
 const REQUESTS_MAX: usize = 32;
+/// Longest wait for one of them.
+const TURN_MAX: Duration = Duration::from_secs(5);
 /// Bytes of the header `X-Reason`.
 const REASON_BYTES_MAX: usize = 255;
 /// The nodes that did not answer.
@@ -108,7 +110,15 @@ pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
     routes.route("/api/{*path}", any(answer)).with_state(service)
 }
 
+/// A task, so that a client that hangs up leaves nothing half done, no change without its line in the
+/// audit log, and no work beyond what may be under way at once.
 async fn answer(State(service): State<Service>, request: Request) -> Response {
+    let ended = |_| Refusal::Unavailable("the request was not carried out".to_owned());
+    let carried_out = tokio::spawn(carried_out(service, request)).await;
+    carried_out.map_err(ended).unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn carried_out(service: Service, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let mut user = ShortString::EMPTY;
     let answered = service.answered(&parts, body, &mut user).await;
@@ -118,6 +128,12 @@ async fn answer(State(service): State<Service>, request: Request) -> Response {
         audit::log(method, parts.uri.path(), user.as_str(), client.peer, response.status());
     }
     response
+}
+
+/// A check must not wait for lists that others ask for, unless it makes one itself.
+fn is_quick_check(endpoint: Endpoint) -> bool {
+    let lists = |check| matches!(check, Check::QuorumCritical | Check::LeaderlessQueues);
+    matches!(endpoint, Endpoint::Health(check) if !lists(check))
 }
 
 /// A request whose path and method are known.
@@ -151,8 +167,7 @@ impl Service {
             Ok(target) => target,
             Err(allowed) => return Ok(([(header::ALLOW, allowed)], "").into_response()),
         };
-        let caller = self.permitted(&target, parts).await?;
-        user.clone_from(&caller.user);
+        let caller = self.permitted(&target, parts, user).await?;
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let listing = Listing::parse(&query)?;
         check_type(&target, parts)?;
@@ -166,16 +181,29 @@ impl Service {
             names: target.names,
         };
         let endpoint = target.route.endpoint;
-        // A check must not wait for lists that others ask for.
-        let _turn = match matches!(endpoint, Endpoint::Health(_)) {
+        let _turn = match is_quick_check(endpoint) {
             true => None,
-            false => self.requests.acquire().await.ok(),
+            false => Some(self.turn().await?),
         };
         respond(dispatch::dispatch(&self.api, &call, endpoint).await?, listing).await
     }
 
-    /// The user of a request, who may make it.
-    async fn permitted(&self, target: &Target, parts: &Parts) -> Result<Caller, Refusal> {
+    /// One of the requests that may be worked on at once.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let busy = || Refusal::Unavailable("too many requests are being carried out".to_owned());
+        match timeout(TURN_MAX, self.requests.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+
+    /// The user of a request, who may make it. `user` is told who it is, also if it may not.
+    async fn permitted(
+        &self,
+        target: &Target,
+        parts: &Parts,
+        user: &mut ShortString,
+    ) -> Result<Caller, Refusal> {
         let Some(client) = parts.extensions.get::<HttpClient>().copied() else {
             return Err(Refusal::Unavailable("the client's address is not known".to_owned()));
         };
@@ -183,6 +211,7 @@ impl Service {
             return Ok(Caller::nobody(client));
         }
         let caller = Caller::of(&self.api.broker, &parts.headers, client).await?;
+        user.clone_from(&caller.user);
         let named = |kind: &str| {
             let name = target.names.iter().find(|(name, _)| *name == kind)?;
             ShortString::try_from(name.1.as_str()).ok()

@@ -416,7 +416,7 @@ pub(crate) const ROUTES: &[Route] = &[
     read(
         "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}",
         E::Health(Check::LeaderlessQueues),
-        Management,
+        VisibleVhost,
     ),
     read("shovels", E::Nothing, Monitoring),
     read("shovels/{vhost}", E::Nothing, Monitoring),

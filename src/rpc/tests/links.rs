@@ -315,7 +315,7 @@ async fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
     b.die().await;
     assert_eq!(a.lost().await.2, Cause::Closed);
     assert_eq!(a.lost().await.2, Cause::Refused);
-    let wiped = Spec { boot: 300, incarnation: 8, ..spec(2) };
+    let wiped = Spec { boot: 300, incarnation: 8, cluster: 0, ..spec(2) };
     let b = Node::start(&wiped, again(at_two), &[(1, at_one)]);
     let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
     assert!(waited.is_err(), "it was let in: {waited:?}");
