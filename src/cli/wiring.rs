@@ -171,8 +171,9 @@ impl Prepared {
             return Ok(None);
         }
         let identity = self.database.identity();
+        let node = settings.node_id.0.into();
         let request = EnterRequest {
-            node: settings.node_id.0.into(),
+            node,
             incarnation: identity.incarnation.0,
             address: settings.rpc_address().to_string(),
             zone: settings.zone.clone(),

@@ -183,7 +183,9 @@ impl Peers {
             return Err(Refusal::FormerProcess(node));
         }
         known.latest = Some(hello.boot);
-        if let Some(process) = known.present.as_mut().filter(|process| process.boot == hello.boot) {
+        let is_same =
+            |of: &&mut Process| (of.boot, of.incarnation) == (hello.boot, hello.incarnation);
+        if let Some(process) = known.present.as_mut().filter(is_same) {
             process.refused = false;
             return Ok(None);
         }

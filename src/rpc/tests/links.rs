@@ -266,7 +266,7 @@ async fn strangers_are_refused() {
     let strangers = [
         (Spec { cluster: 6, ..spec(2) }, Some(Reason::Cluster)),
         (Spec { secret: b"quite another secret", ..spec(2) }, Some(Reason::Secret)),
-        (Spec { node: 3, ..spec(3) }, None),
+        (Spec { node: 3, cluster: 0, ..spec(3) }, None),
         (Spec { node: 1, boot: 555, ..spec(1) }, None),
     ];
     for (stranger, reason) in strangers {

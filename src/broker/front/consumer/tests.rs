@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::leader::bodies::Found;
 use crate::{client::Delivered, testing};
 use futures::FutureExt;
 use proptest::{collection::vec, prelude::*};
@@ -13,6 +12,8 @@ use quorate_types::{GroupId, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use tokio::sync::Semaphore;
+
+mod fetches;
 
 /// Deliveries of a leader of that term, for that attachment.
 type Sent = (Term, u32, Vec<Delivery>);
@@ -255,30 +256,6 @@ impl World {
         assert!(number > self.timed_out, "CTO-06: {number} is shown after it timed out");
         let count = self.unsettled.len() as u64 + self.others;
         assert!(self.limit.is_none_or(|limit| count <= limit), "QOS-06: {count} are unsettled");
-    }
-
-    /// A fetch of the first body ends.
-    fn fetched(&mut self, is_found: bool) {
-        if !self.consumer.state.lock().fetching {
-            return;
-        }
-        let first = self.fetching;
-        let turn = self.consumer.connection.delivering.unwritten.turn_to_fetch(&self.fetches);
-        let turn = turn.now_or_never().unwrap();
-        let found = match is_found {
-            false => StoredMessage::Unknown,
-            true if self.queue.held.contains_key(&first.0) => StoredMessage::Here(stored(first.0)),
-            true => StoredMessage::Absent,
-        };
-        // Another node sends those that follow with it, as far as it has them.
-        let next = {
-            let state = self.consumer.state.lock();
-            let after = state.ready.iter().skip(1).map(|it| it.number.0).take(2);
-            let held = after.take_while(|number| self.queue.held.contains_key(number));
-            held.map(stored).collect()
-        };
-        let found = Found { first: found, next };
-        self.consumer.fetched(first, found, turn);
     }
 
     /// The queue applies the next command of the front end.
