@@ -408,7 +408,9 @@ impl GroupStore {
             return done(Err(StorageError::Disk { action, reason: reason.into() }));
         }
         let keeps_tail = self.memory.install(&mut log, snapshot.applied());
-        let install = Install::new(snapshot, keeps_tail);
+        let mut install = Install::new(snapshot, keeps_tail);
+        // A mark whose write has failed may be on disk all the same, and the next start needs the files.
+        install.keep_files();
         let (mark, store) = (install.mark(), self.clone());
         let marked: Done = Box::new(move |result| match result {
             Ok(()) => store.installer.clone().take(Job { store, install, done }),

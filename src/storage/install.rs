@@ -48,9 +48,15 @@ impl Install {
         Work::Put { family: Family::Raft, key, value: self.encode() }
     }
 
-    /// Keeps the files for the next start.
+    /// Keeps the files for the next start, which repeats the install if it finds the mark and removes them
+    /// otherwise.
     pub(crate) fn keep_files(&mut self) {
-        self.files.keep();
+        self.files.keep(true);
+    }
+
+    /// Removes the files: the mark is gone.
+    pub(crate) fn remove_files(mut self) {
+        self.files.keep(false);
     }
 
     /// All steps after the mark; repeatable. The long steps run beside other writes: only the two
@@ -142,7 +148,7 @@ impl Install {
         cursor.end()?;
         let mut files = Files::of(engine.folder(&name));
         // Until all installs are repeated; then the start removes the whole directory.
-        files.keep();
+        files.keep(true);
         Ok(Self { group, applied, meta, keeps_tail, files })
     }
 }

@@ -88,8 +88,7 @@ impl Installer {
 
 impl Job {
     /// The mark stays, and the next start repeats the install.
-    fn fail(mut self, error: &StorageError) {
-        self.install.keep_files();
+    fn fail(self, error: &StorageError) {
         (self.done)(Err(error.clone()));
         self.store.release(Some(error));
     }
@@ -117,7 +116,7 @@ impl Worker {
         match job.install.carry_out(&self.engine, &put, &before_write) {
             Ok(()) => {
                 let Job { store, install, done } = job;
-                drop(install);
+                install.remove_files();
                 done(Ok(()));
                 store.release(None);
             }

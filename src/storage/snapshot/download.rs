@@ -42,9 +42,9 @@ impl Files {
         Self { folder, keep: false }
     }
 
-    /// Keeps the files when this is dropped.
-    pub(crate) fn keep(&mut self) {
-        self.keep = true;
+    /// Whether the files are kept when this is dropped.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.keep = keep;
     }
 }
 

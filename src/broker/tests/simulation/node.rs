@@ -45,7 +45,10 @@ impl Accept for Incoming {
 /// waits for that.
 pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     match start(&world, me).await {
-        Err(_) if !world.disks.get(&me).unwrap().is_open() || world.may_end(me) => pending().await,
+        Err(error) if !world.disks.get(&me).unwrap().is_open() || world.may_end(me) => {
+            world.trace.note(&format!("node {me} does not start: {error}"));
+            pending().await
+        }
         ended => ended,
     }
 }
