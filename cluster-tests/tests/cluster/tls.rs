@@ -226,6 +226,10 @@ async fn a_node_without_the_right_certificate_is_refused() {
     says(&cluster, 3, "the peer uses TLS, and this end does not (setting rpc_tls)").await;
     cluster.node(3).kill9();
 
+    cluster.node(3).spawn();
+    cluster.ready().await;
+    cluster.node(3).kill9();
+
     // A certificate of a trusted authority, for another host.
     let mut other = with(&named);
     other.push(("--rpc-tls-ca-file".to_owned(), certificates.path("ca.pem")));
