@@ -18,6 +18,9 @@ const COUNT_MAX: usize = 10_000;
 /// Bytes of bodies of one get, about: no more messages are got above that.
 const GOT_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of a frame with a content header besides the properties (AMQP 0-9-1, section 4.2.6.1).
+const HEADER_FRAME_BYTES: usize = 22;
+
 /// A message to publish, as its request says.
 #[derive(Debug, PartialEq)]
 struct Given {
@@ -26,10 +29,14 @@ struct Given {
     body: Bytes,
 }
 
-fn given(fields: &Fields, bytes_max: u64) -> Result<Given, Refusal> {
+fn given(fields: &Fields, bytes_max: u64, frame_max: usize) -> Result<Given, Refusal> {
     let routing_key = json::short("routing_key", fields.text("routing_key")?)?;
     fields.required("properties")?;
     let properties = json::to_properties(&fields.object("properties")?)?;
+    // They are delivered in one frame, which clients may refuse if it is larger.
+    if properties.raw.len() + HEADER_FRAME_BYTES > frame_max {
+        return bad_request(format!("the properties do not fit into a frame of {frame_max} bytes"));
+    }
     let Some(payload) = fields.required("payload")?.as_str() else {
         return bad_request("payload_not_string");
     };
@@ -52,7 +59,8 @@ pub(crate) async fn publish(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhost = call.vhost(api)?;
     let exchange = exchange_name(call)?;
     let settings = api.broker.front_settings();
-    let given = given(&call.fields()?, settings.max_message_size)?;
+    let frame_max = settings.frame_max as usize;
+    let given = given(&call.fields()?, settings.max_message_size, frame_max)?;
     // Over AMQP the client would not be read (ALM-03).
     if let Some(alarm) = api.broker.alarm() {
         return Err(Refusal::Unavailable(format!("publishing is blocked: {alarm}")));
@@ -163,7 +171,7 @@ mod tests {
         let body = |payload: &str, encoding: &str| {
             let body = json!({ "routing_key": "k", "properties": {}, "payload": payload,
                 "payload_encoding": encoding });
-            given(&fields(&body), 10).map(|given| given.body)
+            given(&fields(&body), 10, 4_096).map(|given| given.body)
         };
         assert_eq!(body("hi", "string"), Ok(Bytes::from_static(b"hi")));
         assert_eq!(body("aGk=", "base64"), Ok(Bytes::from_static(b"hi")));
@@ -175,7 +183,7 @@ mod tests {
         for name in ["routing_key", "properties", "payload", "payload_encoding"] {
             let mut part = whole.clone();
             part.as_object_mut().unwrap().remove(name);
-            let refused = given(&fields(&part), 10);
+            let refused = given(&fields(&part), 10, 4_096);
             assert_eq!(refused, bad_request(format!("{{key_missing,{name}}}")));
         }
     }
