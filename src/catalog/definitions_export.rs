@@ -24,7 +24,7 @@ impl Catalog {
         parameters.extend(self.policies_of_all(PolicyKind::Operator).map(operator_policy));
         let (mut global, mut of_vhosts) = (Vec::new(), Vec::new());
         for parameter in self.parameters() {
-            let value = parameter_json(&parameter);
+            let value = parameter.to_json();
             match parameter.name {
                 ParameterName::Global(_) => global.push(value),
                 ParameterName::Vhost { .. } => of_vhosts.push(value),
@@ -50,7 +50,7 @@ impl Catalog {
                 self.topic_permissions().map(|row| topic_permission(&row)).collect::<Vec<_>>(),
             "parameters": parameters,
             "global_parameters": global,
-            "policies": self.policies_of_all(PolicyKind::User).map(policy).collect::<Vec<_>>(),
+            "policies": self.policies_of_all(PolicyKind::User).map(PolicyRecord::to_json).collect::<Vec<_>>(),
             "queues": queues.into_iter().map(queue).collect::<Vec<_>>(),
             "exchanges": self.exchanges().filter(is_declared).map(exchange).collect::<Vec<_>>(),
             "bindings":
@@ -147,15 +147,19 @@ fn topic_permission(row: &TopicPermissionRecord) -> Value {
     })
 }
 
-fn policy(policy: &PolicyRecord) -> Value {
-    json!({
-        "vhost": policy.vhost.as_str(),
-        "name": policy.name.as_str(),
-        "pattern": policy.pattern,
-        "apply-to": policy.apply_to.name(),
-        "definition": policy.definition.to_json(),
-        "priority": policy.priority,
-    })
+impl PolicyRecord {
+    /// The policy as RabbitMQ's definitions and HTTP API show it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "vhost": self.vhost.as_str(),
+            "name": self.name.as_str(),
+            "pattern": self.pattern,
+            "apply-to": self.apply_to.name(),
+            "definition": self.definition.to_json(),
+            "priority": self.priority,
+        })
+    }
 }
 
 /// RabbitMQ exports operator policies among the parameters.
@@ -173,17 +177,21 @@ fn operator_policy(policy: &PolicyRecord) -> Value {
     })
 }
 
-fn parameter_json(parameter: &ParameterRecord) -> Value {
-    // The value was checked to be JSON when it was set.
-    let value: Value = serde_json::from_str(&parameter.value).unwrap_or_default();
-    match &parameter.name {
-        ParameterName::Global(name) => json!({ "name": name.as_str(), "value": value }),
-        ParameterName::Vhost { vhost, component, name } => json!({
-            "vhost": vhost.as_str(),
-            "component": component.as_str(),
-            "name": name.as_str(),
-            "value": value,
-        }),
+impl ParameterRecord {
+    /// The parameter as RabbitMQ's definitions and HTTP API show it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        // The value was checked to be JSON when it was set.
+        let value: Value = serde_json::from_str(&self.value).unwrap_or_default();
+        match &self.name {
+            ParameterName::Global(name) => json!({ "name": name.as_str(), "value": value }),
+            ParameterName::Vhost { vhost, component, name } => json!({
+                "vhost": vhost.as_str(),
+                "component": component.as_str(),
+                "name": name.as_str(),
+                "value": value,
+            }),
+        }
     }
 }
 

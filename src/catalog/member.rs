@@ -22,6 +22,17 @@ pub enum MemberState {
     Leaving,
 }
 
+impl MemberState {
+    /// Whether it takes part in the cluster's work: it may route, and it keeps its replicas.
+    #[must_use]
+    pub fn works(self) -> bool {
+        match self {
+            Self::Member | Self::Draining => true,
+            Self::Joining | Self::Leaving => false,
+        }
+    }
+}
+
 impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -134,10 +145,9 @@ impl Catalog {
     #[must_use]
     pub fn is_working(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.machine() < MachineVersion::MEMBERS
-            || self.member(node).is_some_and(|member| {
-                member.incarnation == incarnation
-                    && matches!(member.state, MemberState::Member | MemberState::Draining)
-            })
+            || self
+                .member(node)
+                .is_some_and(|member| member.incarnation == incarnation && member.state.works())
     }
 
     /// The latest start of the node that was fenced because its directory was forgotten, which

@@ -93,11 +93,7 @@ impl Catalog {
             return Ok(());
         }
         let member = self.served(node, incarnation)?.clone();
-        let works = |member: &MemberRecord| match member.state {
-            MemberState::Member | MemberState::Draining => true,
-            MemberState::Joining | MemberState::Leaving => false,
-        };
-        if !self.members().any(|(other, member)| other != node && works(member)) {
+        if !self.members().any(|(other, member)| other != node && member.state.works()) {
             return Err(MemberDenial::LastMember { node });
         }
         self.check_majorities(node)?;

@@ -113,7 +113,7 @@ pub(crate) async fn enter(
     }
 }
 
-/// The client of the node at an address; an error if it is none.
+/// A client for the node at an address; an error if the text is no address.
 fn client(
     address: &str,
     connector: &Connector,
@@ -214,8 +214,8 @@ fn verdict(answers: &BTreeMap<NodeId, Answer>, may_found: bool) -> Verdict {
     if is_founder || may_found && is_nowhere { Verdict::Founds } else { Verdict::Waits }
 }
 
-/// A node whose cluster secret is certainly the right one: it is a member, or so many nodes have
-/// another one than this process that the rest is no majority.
+/// A node that has another cluster secret than this process, if that proves this process wrong: the node
+/// is a member, or the nodes with the same secret as this process are no majority.
 fn other_secret(answers: &BTreeMap<NodeId, Answer>) -> Option<NodeId> {
     let others: Vec<(NodeId, bool)> = answers
         .iter()

@@ -147,7 +147,8 @@ impl Source for Quiet {
     }
 }
 
-fn facts() -> NodeFacts {
+/// The facts of node 1.
+pub(crate) fn facts() -> NodeFacts {
     NodeFacts {
         id: NodeId(1),
         name: "rabbit1@host".to_owned(),

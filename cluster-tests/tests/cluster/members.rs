@@ -91,7 +91,7 @@ async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
 }
 
 /// Waits until the cluster has members.
-async fn has_members(cluster: &Cluster) {
+pub(crate) async fn has_members(cluster: &Cluster) {
     eventually("machine version 2", LIFECYCLE_BOUND, || async {
         let seen = Seen::by(cluster, 1).await?;
         hold(seen.machine >= 2, || format!("{seen:?}"))
@@ -153,7 +153,7 @@ async fn serves(node: &Node) {
 }
 
 /// Waits until the log of a node has this text.
-async fn says(node: &Node, text: &str) {
+pub(crate) async fn says(node: &Node, text: &str) {
     eventually(&format!("node {} says {text:?}", node.id()), LIFECYCLE_BOUND, || async {
         hold(node.log().contains(text), || node.log())
     })

@@ -2,10 +2,11 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::members::has_members;
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::process::{Launch, Process};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port, write_secret};
+use quorate_cluster_tests::harness::{Cluster, Options, Port, write_secret};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -41,15 +42,6 @@ async fn waits(mut launch: Launch, words: &[&str]) {
     .await;
     assert!(process.ended().is_none(), "it goes on asking");
     process.kill9();
-}
-
-/// Members exist from machine version 2 on (MEM 15).
-async fn has_members(cluster: &Cluster) {
-    eventually("machine version 2", LIFECYCLE_BOUND, || async {
-        let status = cluster.ctl(1, &["cluster_status"]).await;
-        hold(status.stdout.contains("Machine version: 2"), || status.stdout.clone())
-    })
-    .await;
 }
 
 /// A launch of node 1's kind on ports and in a folder of its own, with the ports.

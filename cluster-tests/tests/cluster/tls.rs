@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::members::says;
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::amqp::{connect, declare_quorum, get, publish_confirmed};
 use quorate_cluster_tests::harness::amqp::{open, open_confirming};
@@ -189,15 +190,6 @@ async fn replaced_certificates_are_shown_without_a_restart() {
     assert_eq!(newer.shown(&amqps).await.expect("still that one"), after);
 }
 
-/// Waits for a line in the log of a node.
-async fn says(cluster: &Cluster, node: u64, line: &str) {
-    eventually(&format!("node {node} says: {line}"), LIFECYCLE_BOUND, || async {
-        let log = cluster.node(node).log();
-        hold(log.contains(line), || log)
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_the_right_certificate_is_refused() {
     let (cluster, certificates, _folder) =
@@ -216,14 +208,14 @@ async fn a_node_without_the_right_certificate_is_refused() {
         cluster.node(3).spawn_with(&flags);
     };
     spawn(&with(&foreign));
-    says(&cluster, 1, "refused a connection to the rpc port: TLS: ").await;
-    says(&cluster, 3, "may know of a cluster node=1 why=\"TLS: invalid peer certificate").await;
+    says(cluster.node(1), "refused a connection to the rpc port: TLS: ").await;
+    says(cluster.node(3), "may know of a cluster node=1 why=\"TLS: invalid peer certificate").await;
     cluster.node(3).kill9();
 
     // Node 3 without TLS.
     spawn(&[("--rpc-tls".to_owned(), "false".to_owned())]);
-    says(&cluster, 1, "the peer does not use TLS, and this end does (setting rpc_tls)").await;
-    says(&cluster, 3, "the peer uses TLS, and this end does not (setting rpc_tls)").await;
+    says(cluster.node(1), "the peer does not use TLS, and this end does (setting rpc_tls)").await;
+    says(cluster.node(3), "the peer uses TLS, and this end does not (setting rpc_tls)").await;
     cluster.node(3).kill9();
 
     cluster.node(3).spawn();
@@ -234,8 +226,8 @@ async fn a_node_without_the_right_certificate_is_refused() {
     let mut other = with(&named);
     other.push(("--rpc-tls-ca-file".to_owned(), certificates.path("ca.pem")));
     spawn(&other);
-    says(&cluster, 1, "the certificate of the peer does not name the host of node 3").await;
-    says(&cluster, 1, "not valid for name").await;
+    says(cluster.node(1), "the certificate of the peer does not name the host of node 3").await;
+    says(cluster.node(1), "not valid for name").await;
     cluster.node(3).kill9();
 
     cluster.node(3).spawn();

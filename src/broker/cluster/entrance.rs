@@ -158,8 +158,8 @@ enum Step {
     Replace { old: Incarnation, state: MemberState },
 }
 
-/// The answer while this node's copy of the catalog belongs to no cluster. `is_known`: its directory
-/// does.
+/// The answer while this node's copy of the catalog belongs to no cluster. `is_known`: this node's
+/// directory names a cluster, whose catalog it has not received yet.
 fn unformed(
     founders: &[NodeId],
     applicant: &Applicant,
@@ -251,8 +251,8 @@ fn check_replacement(
     moving.map_or(Ok(()), |(group, _)| Err(MemberError::Moving(group)))
 }
 
-/// What a directory is told that has been joined, unless its node was forgotten or given to another
-/// one since.
+/// The answer to a process whose directory is a member's. An error if the node was forgotten since, or
+/// given to another directory.
 fn joined(catalog: &Catalog, newcomer: &Newcomer) -> Result<Joined, MemberError> {
     let node = newcomer.node;
     let member = catalog.member(node).ok_or(MemberDenial::NoMember { node })?;
@@ -348,7 +348,7 @@ impl Cluster {
     }
 
     /// Proposes a change of members, and waits until this node has applied it.
-    async fn propose(&self, command: MemberCommand) -> Result<(), MemberError> {
+    pub(super) async fn propose(&self, command: MemberCommand) -> Result<(), MemberError> {
         let client = Arc::clone(&self.base.catalog_client);
         match client.propose(CatalogCommand::Members(command)).await {
             Ok((_, CatalogReply::Done)) => Ok(()),

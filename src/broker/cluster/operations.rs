@@ -1,8 +1,8 @@
 //! What operators change of the membership: forgetting nodes, and moving leaderships to the nodes that
 //! should have them (MEM 11, CTL-17).
 
-use crate::views::administration::Operator;
-use quorate_catalog::{CatalogCommand, CatalogReply, Denial, MemberCommand, MemberDenial};
+use crate::{cluster::entrance::MemberError, views::administration::Operator};
+use quorate_catalog::{MemberCommand, MemberDenial};
 use quorate_raft::TransferError;
 use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId};
 use std::{sync::Arc, time::Duration};
@@ -74,16 +74,11 @@ impl Operator<'_> {
         if !running && base.context.peers.connected(node).is_some() {
             return Err(ForgetError::Runs(node));
         }
-        let command = CatalogCommand::Members(MemberCommand::Forget { node, incarnation });
-        match base.catalog_client.propose(command).await {
-            Ok((_, CatalogReply::Done)) => Ok(()),
-            Ok((_, CatalogReply::Denied(Denial::Member(denial)))) => Err(denial.into()),
-            Ok((_, other)) => {
-                tracing::error!(?other, "unexpected reply of the catalog");
-                Err(ForgetError::TimedOut)
-            }
-            Err(_) => Err(ForgetError::TimedOut),
-        }
+        let forgotten = self.0.cluster.propose(MemberCommand::Forget { node, incarnation }).await;
+        forgotten.map_err(|error| {
+            let denied = if let MemberError::Denied(denial) = error { Some(denial) } else { None };
+            denied.map_or(ForgetError::TimedOut, ForgetError::Denied)
+        })
     }
 
     /// The directory that serves a member, by this node's copy of the catalog.

@@ -1,7 +1,7 @@
 //! What the catalog's leader puts before anything that it proposes: the cluster's shape if it has
 //! none, and a new life if the whole cluster has been stopped (DESIGN §7).
 
-use quorate_catalog::{Catalog, CatalogCommand, ClusterShape, MemberState};
+use quorate_catalog::{Catalog, CatalogCommand, ClusterShape};
 use quorate_types::{BootNumber, NodeId};
 use std::collections::BTreeSet;
 
@@ -21,8 +21,7 @@ pub(super) fn formation(
     }
     let known = |&(node, boot): &(NodeId, BootNumber)| catalog.session_of(node, boot).is_some();
     if !known(&me) {
-        let works = |state| matches!(state, MemberState::Member | MemberState::Draining);
-        let members = catalog.members().filter(|(_, member)| works(member.state));
+        let members = catalog.members().filter(|(_, member)| member.state.works());
         let working: BTreeSet<NodeId> = members.map(|(node, _)| node).collect();
         let counts = |node: NodeId| working.is_empty() || working.contains(&node);
         let linked: Vec<bool> =

@@ -180,7 +180,7 @@ async fn within(
     }
 }
 
-/// The first argument; nothing if there is none.
+/// The first argument; empty if the command has none.
 fn word(invocation: &Invocation) -> &str {
     invocation.arguments.first().map_or("", String::as_str)
 }

@@ -4,24 +4,9 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use quorate_catalog::{ParameterName, ParameterRecord};
-use serde_json::{Value, json};
 
 /// How lists of parameters are sorted.
 const ORDER: &[&str] = &["component", "vhost", "name"];
-
-fn shape(parameter: &ParameterRecord) -> Value {
-    // The value was checked to be JSON when it was set.
-    let value: Value = serde_json::from_str(&parameter.value).unwrap_or_default();
-    match &parameter.name {
-        ParameterName::Global(name) => json!({ "name": name.as_str(), "value": value }),
-        ParameterName::Vhost { vhost, component, name } => json!({
-            "vhost": vhost.as_str(),
-            "component": component.as_str(),
-            "name": name.as_str(),
-            "value": value,
-        }),
-    }
-}
 
 /// The parameters of virtual hosts, of all components or of one.
 pub(crate) fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
@@ -39,14 +24,14 @@ pub(crate) fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         let of_vhosts = vhosts
             .iter()
             .flat_map(|vhost| views.parameters(Some(vhost.as_str())).unwrap_or_default());
-        of_vhosts.filter(is_wanted).map(|parameter| shape(&parameter)).collect()
+        of_vhosts.filter(is_wanted).map(|parameter| parameter.to_json()).collect()
     }))
 }
 
 /// The global parameters.
 pub(crate) fn list_global(api: &Api) -> Result<Answer, Refusal> {
     let parameters = api.broker.views().parameters(None)?;
-    Ok(Answer::list(&["name"], move || parameters.iter().map(shape).collect()))
+    Ok(Answer::list(&["name"], move || parameters.iter().map(ParameterRecord::to_json).collect()))
 }
 
 /// One parameter of a virtual host, or a global one: reads, sets or clears it.
@@ -64,7 +49,7 @@ pub(crate) async fn one(api: &Api, call: &Call, global: bool) -> Result<Answer, 
     let there = parameters.into_iter().find(|parameter| parameter.name == name);
     let operator = api.broker.operator();
     match call.method {
-        Method::Get => Ok(Answer::object(shape(&there.ok_or(Refusal::NoObject)?))),
+        Method::Get => Ok(Answer::object(there.ok_or(Refusal::NoObject)?.to_json())),
         Method::Put | Method::Post => {
             let value = call.fields()?.required("value")?.to_string();
             let record = ParameterRecord::parse(name, &value)
@@ -84,6 +69,7 @@ pub(crate) async fn one(api: &Api, call: &Call, global: bool) -> Result<Answer, 
 mod tests {
     use super::*;
     use quorate_types::ShortString;
+    use serde_json::json;
 
     #[test]
     fn a_parameters_value_is_json() {
@@ -92,12 +78,12 @@ mod tests {
             name: ParameterName::Global(name("n")),
             value: r#"{"a":[1]}"#.to_owned(),
         };
-        assert_eq!(shape(&global), json!({ "name": "n", "value": { "a": [1] } }));
+        assert_eq!(global.to_json(), json!({ "name": "n", "value": { "a": [1] } }));
         let of_vhost = ParameterRecord {
             name: ParameterName::Vhost { vhost: name("/"), component: name("c"), name: name("n") },
             value: "5".to_owned(),
         };
         let expected = json!({ "vhost": "/", "component": "c", "name": "n", "value": 5 });
-        assert_eq!(shape(&of_vhost), expected);
+        assert_eq!(of_vhost.to_json(), expected);
     }
 }

@@ -6,18 +6,6 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use quorate_catalog::{PolicyKind, PolicyName, PolicyRecord, PolicyText};
 use quorate_types::{ShortString, VhostName};
-use serde_json::{Value, json};
-
-fn shape(policy: &PolicyRecord) -> Value {
-    json!({
-        "vhost": policy.vhost.as_str(),
-        "name": policy.name.as_str(),
-        "pattern": policy.pattern,
-        "apply-to": policy.apply_to.name(),
-        "definition": policy.definition.to_json(),
-        "priority": policy.priority,
-    })
-}
 
 /// The policies of virtual hosts.
 pub(crate) fn list(api: &Api, call: &Call, kind: PolicyKind) -> Result<Answer, Refusal> {
@@ -25,7 +13,7 @@ pub(crate) fn list(api: &Api, call: &Call, kind: PolicyKind) -> Result<Answer, R
     Ok(Answer::list(BY_NAME, move || {
         // A virtual host may be deleted meanwhile: then it has none.
         let of_vhost = |vhost| broker.views().policies(kind, vhost).unwrap_or_default();
-        vhosts.iter().flat_map(of_vhost).map(|policy| shape(&policy)).collect()
+        vhosts.iter().flat_map(of_vhost).map(|policy| policy.to_json()).collect()
     }))
 }
 
@@ -74,7 +62,7 @@ pub(crate) async fn one(api: &Api, call: &Call, kind: PolicyKind) -> Result<Answ
         api.broker.operator().clear_policy(PolicyName { kind, vhost, name }).await?;
         return Ok(Answer::done());
     }
-    Ok(Answer::object(shape(&policy)))
+    Ok(Answer::object(policy.to_json()))
 }
 
 #[cfg(test)]
@@ -82,6 +70,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use serde_json::json;
 
     fn parse(body: &str) -> Result<PolicyRecord, Refusal> {
         let (vhost, name) = (ShortString::from_static("/"), ShortString::from_static("p"));
@@ -95,7 +84,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            shape(&policy),
+            policy.to_json(),
             json!({ "vhost": "/", "name": "p", "pattern": "^x", "apply-to": "queues",
                 "definition": { "max-length": 5 }, "priority": 1 })
         );

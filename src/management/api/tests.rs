@@ -3,14 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::Naming;
 use crate::api::names::Names;
 use quorate_broker::view::{ClusterView, MemberView};
 use quorate_catalog::MemberState;
 use quorate_types::{MachineVersion, NodeId};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::time::Instant;
 
 /// Two nodes, `rabbit1@a` and `rabbit2@b`.
 pub(crate) fn names() -> Names {
@@ -36,18 +34,7 @@ pub(crate) fn names() -> Names {
 
 /// The facts of node 1.
 pub(crate) fn facts() -> NodeFacts {
-    NodeFacts {
-        id: NodeId(1),
-        name: "rabbit1@a".to_owned(),
-        naming: Naming::RabbitMq,
-        product: "RabbitMQ".to_owned(),
-        product_version: "4.3.5".to_owned(),
-        version: "0.1.0".to_owned(),
-        data_dir: String::new(),
-        config_file: String::new(),
-        listeners: Vec::new(),
-        started: Instant::now(),
-    }
+    NodeFacts { name: "rabbit1@a".to_owned(), ..crate::tests::facts() }
 }
 
 /// The user `me` with a tag.

@@ -1,7 +1,6 @@
 //! The page as a whole.
 
 use super::*;
-use crate::facts::Naming;
 use expect_test::expect_file;
 use quorate_broker::view::{
     DeadLetterCounters, DeadLetterFact, DeadLetterStrategy, DeathReason, GroupView, HistogramView,
@@ -9,7 +8,6 @@ use quorate_broker::view::{
 };
 use quorate_broker::{Share, ShareFigures};
 use quorate_types::{ClusterId, GroupId, LogIndex, MachineVersion, NodeId, QueueType, Term};
-use std::time::Instant;
 
 const REJECTED: (QueueType, DeadLetterStrategy, DeadLetterFact) = (
     QueueType::Quorum,
@@ -66,18 +64,7 @@ fn view() -> MetricsView {
 
 #[test]
 fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
-    let facts = NodeFacts {
-        id: NodeId(1),
-        name: "rabbit1@host".to_owned(),
-        naming: Naming::RabbitMq,
-        product: "RabbitMQ".to_owned(),
-        product_version: "4.3.5".to_owned(),
-        version: "0.1.0".to_owned(),
-        data_dir: String::new(),
-        config_file: String::new(),
-        listeners: Vec::new(),
-        started: Instant::now(),
-    };
+    let facts = crate::tests::facts();
     let cluster = ClusterView {
         cluster: Some(ClusterId(0xab)),
         catalog_leader: None,
