@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop chart k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop chart image k8s-e2e deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -154,6 +154,11 @@ attacks: deps rocksdb
 # The Helm chart without a cluster; ARGS=--update writes what is made from other files. Needs Go and Python the first time.
 chart:
 	@helm/check.sh $(ARGS)
+
+# The image, built from the Dockerfile with buildah on base images that are made here, and checked. Needs root.
+image:
+	@.ci/deps image
+	cluster-tests/kubernetes/image.sh
 
 # The chart on a real Kubernetes of three nodes on this machine, under load and faults; about ten minutes, and 25 more on
 # a new machine. CLUSTER names the script that makes the cluster.

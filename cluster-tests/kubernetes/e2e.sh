@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The chart on a real Kubernetes of three nodes on this machine: install, test, load, rolling upgrade, roll-back, lost
-# volumes, pods and Kubernetes nodes, scaling, uninstall. `make k8s-e2e` calls it. Every step prints how long
-# it took; the first failure ends the run.
+# and full volumes, pods and Kubernetes nodes, a lack of memory, scaling, uninstall; and an installation of one node.
+# `make k8s-e2e` calls it. Every step prints how long it took; the first failure ends the run.
 #   QUORATE_BIN      the binary that the pods run
 #   CHAOS            the binary of `chaos`, which loads the release and checks it
 #   CLUSTER          the script that makes the cluster
@@ -17,7 +17,9 @@ SEED=${SEED:-$(date +%s)}
 work=$(mktemp -d)
 cleanup() {
   [ -z "${load:-}" ] || kill "$load" 2>/dev/null || true
+  [ -z "${hog:-}" ] || kill -9 "$hog" 2>/dev/null || true
   "$CLUSTER" down || true
+  [ -z "${device:-}" ] || losetup -d "$device" || true
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -109,8 +111,43 @@ loaded
 kubectl delete pvc data-q-quorate-4 data-q-quorate-5 >/dev/null
 ok "five nodes become three again under load, nothing lost"
 
-load 120
+# The process of a pod, as this machine counts processes.
+process_of() {
+  local process
+  for process in $(pgrep -f '^/usr/local/bin/quorate server'); do
+    ! tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "HOSTNAME=q-quorate-$1" || { echo "$process"; return; }
+  done
+}
+load 75
+target=$(process_of 2)
+memory=/sys/fs/cgroup/memory$(awk -F: '$2 == "memory" {print $3}' "/proc/$target/cgroup")
+[ -d "$memory" ] || memory=/sys/fs/cgroup$(awk -F: '$1 == 0 {print $3}' "/proc/$target/cgroup")
+# Fills the memory that the pod may have. The kernel prefers to end the node: pods with limits have a higher score.
+bash -c 'echo $$ >"$0/cgroup.procs" && exec python3 -c "
+import os, time
+kept = []
+while os.path.exists(\"/proc/$1\"): kept.append(b\"x\" * (1 << 22)); time.sleep(0.005)"' "$memory" "$target" &
+hog=$!
+wait "$hog" || true
+hog=
+reason() { [ "$(kubectl get pod q-quorate-2 -o jsonpath='{.status.containerStatuses[0].lastState.terminated.reason}')" = OOMKilled ]; }
+within 60 reason
+within 90 running_are 1 3
+loaded
+rolled
+ok "a node that was ended for lack of memory (OOMKilled) under load, nothing lost"
+
+# The new volume is a file system of its own, which can become full. One block device for all Kubernetes nodes, since the
+# pod may come back on any.
+load 150
 kubectl delete pvc data-q-quorate-3 --wait=false >/dev/null
+kubectl delete pod q-quorate-3 >/dev/null
+within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
+volume=$(ls -d "${QUORATE_K8S_RUN:-${TMPDIR:-/tmp}/quorate-k8s-$QUORATE_K8S_NAME}"/volumes/default-data-q-quorate-3-*)
+truncate -s 1G "$work/volume"
+mkfs.ext4 -q "$work/volume"
+device=$(losetup --find --show "$work/volume")
+for node in 1 2 3; do "$CLUSTER" node $node exec mount "$device" "$volume" || fail "mount"; done
 kubectl delete pod q-quorate-3 >/dev/null
 within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
 within 60 ctl 1 replace_cluster_node 3
@@ -119,6 +156,17 @@ within 180 members_are 3
 loaded
 rolled
 ok "a node with a lost volume is replaced by name under load, nothing lost"
+
+load 75
+sleep 5
+home=$(node_of 3)
+"$CLUSTER" node "$home" exec dd if=/dev/zero "of=$volume/filler" bs=1M >/dev/null 2>&1 || true
+sleep 15
+"$CLUSTER" node "$home" exec rm "$volume/filler"
+within 120 running_are 1 3
+loaded clients-may-wait
+rolled
+ok "a volume that was full for 15 s under load, nothing lost"
 
 export RELEASE=q-quorate NAMESPACE=default
 load 90 --breaker "$top/cluster-tests/faults/kubernetes"
@@ -153,4 +201,10 @@ ok "helm uninstall; volumes and secrets are kept"
 helm install q "$top/helm/quorate" "${install[@]}" --wait --timeout 180s >/dev/null || fail "helm install over kept volumes"
 helm test q >/dev/null || fail "helm test"
 ok "installed again over the kept volumes"
+helm uninstall q --wait >/dev/null
+within 150 bash -c '! kubectl get pod q-quorate-1'
+helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait --timeout 120s >/dev/null || fail "helm install of one node"
+helm test one >/dev/null || fail "helm test of one node"
+helm uninstall one --wait >/dev/null
+ok "one node: installed, tested, uninstalled"
 echo "all in $SECONDS s"
