@@ -7,6 +7,7 @@ use crate::{
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
+    policy_definition::PolicyKey,
 };
 use quorate_types::{
     BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
@@ -94,6 +95,19 @@ pub enum CatalogCommand {
 }
 
 impl CatalogCommand {
+    /// The first version of the machine that knows the command (MEM 15). It is not proposed before.
+    #[must_use]
+    pub fn since(&self) -> MachineVersion {
+        match self {
+            Self::SetPolicy(PolicyRecord { definition, .. })
+                if definition.integer(PolicyKey::DelayedRetryMultiplier).is_some() =>
+            {
+                MachineVersion::TASKS
+            }
+            _ => MachineVersion::FIRST,
+        }
+    }
+
     /// The object that the command changes, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {

@@ -32,6 +32,7 @@ mod unacked;
 
 mod get;
 mod purge;
+mod retry;
 mod settle;
 
 mod left_over;
@@ -68,9 +69,11 @@ pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{
-    Attempt, ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LettersRecord, LevelRecord,
-    NodeRecord, QueueRecord, QueuedMessage, Record, RecordError, RequeuedRecord, SessionRecord,
+    Attempt, ConsumerRecord, DelayedRecord, GetsRecord, GroupRecord, LeftOver, LettersRecord,
+    LevelRecord, NodeRecord, QueueRecord, QueuedMessage, Record, RecordError, RequeuedRecord,
+    SessionRecord,
 };
+pub use retry::{DelayedRetry, RetryAfter};
 pub use store::{MessageStore, RunHead, StoreError};
 pub use tally::{DeadLetterFact, DeadLetterStrategy};
 pub use view::{ConsumerView, QueueView};

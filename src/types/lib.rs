@@ -16,7 +16,8 @@ mod source;
 mod time;
 
 pub use arguments::{
-    ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, compared_arguments,
+    ArgumentError, DelayedRetryArguments, LeaderLocator, MS_MAX, Overflow, QueueArguments,
+    QueueType, compared_arguments,
 };
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
