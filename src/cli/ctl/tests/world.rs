@@ -355,6 +355,7 @@ impl Source for World {
     fn readiness(&self) -> Readiness {
         let unready = self.unready.load(Relaxed);
         Readiness {
+            entrance: None,
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
