@@ -44,7 +44,7 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
-pub use api::api;
+pub use api::{FEATURE_FLAGS, api};
 pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
