@@ -1,6 +1,6 @@
 //! The verbs that wait: for a node's start, for its process, for other nodes, for majorities.
 
-use super::connect::{self, Connected, call_failure};
+use super::connect::{self, Connected, Target, call_failure};
 use super::exit::{Exit, Failure};
 use super::job::{Job, refused};
 use super::members::critical;
@@ -8,6 +8,7 @@ use super::progress::{Progress, beside};
 use super::{Console, command};
 use command::{Manual, Verb, plain};
 use quorate_management::wire;
+use quorate_rpc::Connector;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::path::Path;
@@ -97,9 +98,9 @@ pub(super) async fn run(
 type Awaited = RefCell<String>;
 
 /// Asks the node again and again what it waits for.
-async fn watch(job: &Job<'_>, awaited: &Awaited) -> Infallible {
+async fn watch(door: (&Target, &Connector), awaited: &Awaited) -> Infallible {
     loop {
-        let asked = connect::connect_to_node(job.target, job.connector).await;
+        let asked = connect::connect_to_node(door.0, door.1).await;
         let text = match asked {
             Ok((_, node)) if node.not_ready.is_empty() => "the node is about to be ready".to_owned(),
             Ok((_, node)) => node.not_ready,
@@ -112,23 +113,23 @@ async fn watch(job: &Job<'_>, awaited: &Awaited) -> Infallible {
 
 /// Waits until a node serves; the node may not be running yet.
 async fn startup(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
-    let awaited = Awaited::default();
+    let (awaited, door) = (Awaited::default(), (job.target, job.connector()?));
     let limit = job.limit;
     let text = |elapsed: Duration| {
         format!("{} s of {} s: {}", elapsed.as_secs(), limit.as_secs(), awaited.borrow())
     };
     let mut progress = Progress::of(&job.invocation.options);
-    let work = beside(until_started(job), watch(job, &awaited));
+    let work = beside(until_started(job.limit, door), watch(door, &awaited));
     progress.during(console, work, text).await
 }
 
-async fn until_started(job: &Job<'_>) -> Result<(), Failure> {
-    let until = Instant::now() + job.limit;
+async fn until_started(limit: Duration, door: (&Target, &Connector)) -> Result<(), Failure> {
+    let until = Instant::now() + limit;
     let mut last = None;
     while Instant::now() < until {
         let left = until.saturating_duration_since(Instant::now());
         let attempt = async {
-            let (mut client, _) = connect::connect_to_node(job.target, job.connector).await?;
+            let (mut client, _) = connect::connect_to_node(door.0, door.1).await?;
             let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let request = wire::AwaitRequest { caller: wire::caller(), timeout_ms };
             let answer = client.await_startup(request).await;
@@ -142,7 +143,7 @@ async fn until_started(job: &Job<'_>) -> Result<(), Failure> {
         sleep(PAUSE).await;
     }
     Err(last.unwrap_or_else(|| {
-        let text = format!("Error:\n{} did not answer in time\n", job.target.text);
+        let text = format!("Error:\n{} did not answer in time\n", door.0.text);
         Failure::new(Exit::TimedOut, text)
     }))
 }
@@ -156,18 +157,22 @@ async fn until(
 ) -> Result<Connected, String> {
     let until = Instant::now() + job.limit;
     let mut progress = Progress::of(&job.invocation.options);
+    let mut why = format!("node {} does not answer", job.target.text);
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let why = match timeout(left, job.connect()).await {
+        match timeout(left, job.connect()).await {
             Ok(Ok(connected)) => match check(&connected) {
                 None => {
                     progress.end(console);
                     return Ok(connected);
                 }
-                Some(why) => why,
+                Some(awaited) => why = awaited,
             },
-            Ok(Err(_)) | Err(_) => format!("node {} does not answer", job.target.text),
-        };
+            Ok(Err(failure)) if failure.exit != Exit::Unavailable => return Err(failure.text),
+            Ok(Err(_)) => why = format!("node {} does not answer", job.target.text),
+            // The time is up; the last reason stays.
+            Err(_) => {}
+        }
         if Instant::now() >= until {
             progress.end(console);
             return Err(why);

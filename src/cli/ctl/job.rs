@@ -13,7 +13,8 @@ use std::time::Duration;
 pub(crate) struct Job<'a> {
     pub(crate) invocation: &'a Invocation,
     pub(crate) target: &'a Target,
-    pub(crate) connector: &'a Connector,
+    /// Absent if this command cannot reach nodes, and need not.
+    pub(crate) connector: Option<&'a Connector>,
     /// How long it may take.
     pub(crate) limit: Duration,
 }
@@ -26,9 +27,14 @@ pub(crate) struct Found {
     pub(crate) json: Value,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// What reaches nodes.
+    pub(crate) fn connector(&self) -> Result<&'a Connector, Failure> {
+        self.connector.ok_or_else(|| refused("no cluster secret was found"))
+    }
+
     pub(crate) async fn connect(&self) -> Result<Connected, Failure> {
-        connect::connect(self.target, self.connector).await
+        connect::connect(self.target, self.connector()?).await
     }
 
     /// The nth argument; empty if there is none.
@@ -56,11 +62,17 @@ impl Job<'_> {
         }
     }
 
-    /// Prints what a check has found; fails if that is bad. With `--silent` only the exit code tells.
-    pub(crate) fn conclude(&self, found: &Found, console: &mut Console<'_>) -> Result<(), Failure> {
+    /// Prints what a check has found; fails if that is bad. Of some checks only the exit code tells
+    /// with `--silent`.
+    pub(crate) fn conclude(
+        &self,
+        found: &Found,
+        may_be_silent: bool,
+        console: &mut Console<'_>,
+    ) -> Result<(), Failure> {
         let text = if self.is_json() {
             format!("{}\n", found.json)
-        } else if self.invocation.options.silent {
+        } else if may_be_silent && self.invocation.options.silent {
             String::new()
         } else {
             format!("{}\n", found.text)

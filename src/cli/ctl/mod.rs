@@ -131,11 +131,17 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
     if invocation.options.dry_run {
         return Ok(());
     }
-    let connector = connect::connector(&invocation.options)?;
+    let connector = match connect::connector(&invocation.options) {
+        Ok(connector) => Some(connector),
+        // They work where no node is, such as when an image is built.
+        Err(_) if matches!(manual.verb, Verb::Plugins(_) | Verb::Idle(_)) => None,
+        Err(failure) => return Err(failure),
+    };
     let target = Target::read(invocation.options.node.as_deref());
     let limit = invocation.options.timeout;
     let limit = limit.unwrap_or_else(|| time_limit(manual.verb));
-    let job = Job { invocation: &invocation, target: &target, connector: &connector, limit };
+    let connector = connector.as_ref();
+    let job = Job { invocation: &invocation, target: &target, connector, limit };
     let outer = limit.saturating_add(margin(manual.verb, wait, &job)?);
     within(outer, manual.name, &target, carry_out(&job, &columns, begins_at, wait, console)).await
 }
@@ -231,7 +237,8 @@ async fn carry_out(
     wait: Option<Duration>,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
-    let Job { invocation, target, connector, limit } = *job;
+    let Job { invocation, target, limit, .. } = *job;
+    let door = || job.connector().map(|connector| (target, connector));
     match invocation.manual.verb {
         Verb::List(listing) => {
             if invocation.options.banners() {
@@ -247,15 +254,12 @@ async fn carry_out(
         Verb::ClusterStatus | Verb::Status => status::show(job, console).await,
         Verb::Report => status::report(job, console).await,
         Verb::Audit => auditing::run(job, console).await,
-        Verb::Access(verb) => access::run(verb, invocation, target, connector, console).await,
+        Verb::Access(verb) => access::run(verb, invocation, door()?, console).await,
         Verb::SetAlarm(resource) => {
-            let door = (target, connector);
-            alarms::set(resource, begins_at, invocation, door, console).await
+            alarms::set(resource, begins_at, invocation, door()?, console).await
         }
-        Verb::Node(verb) => node::run(verb, limit, invocation, (target, connector), console).await,
-        Verb::Member(verb) => {
-            members::run(verb, wait, invocation, (target, connector), console).await
-        }
+        Verb::Node(verb) => node::run(verb, limit, invocation, door()?, console).await,
+        Verb::Member(verb) => members::run(verb, wait, invocation, door()?, console).await,
         Verb::Check(verb) => checks::run(verb, job, console).await,
         Verb::About(verb) => about::run(verb, job, console).await,
         Verb::Replicas(verb) => replicas::run(verb, job, console).await,

@@ -454,7 +454,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): too many arguments.
@@ -463,7 +463,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): Invalid options for this command:

@@ -110,17 +110,11 @@ pub(super) async fn run(
     let mut node = job.target.text.clone();
     if !options.has("offline") {
         let connected = job.connect().await;
-        match (verb, connected) {
-            (_, Ok(connected)) => asked_name(&connected, job.target).clone_into(&mut node),
-            // As RabbitMQ's, they work while the node is stopped.
-            (PluginVerb::List | PluginVerb::Directories, Err(_)) => {}
-            (
-                PluginVerb::Enable
-                | PluginVerb::Disable
-                | PluginVerb::Set
-                | PluginVerb::IsEnabled,
-                Err(failure),
-            ) => return Err(failure),
+        match connected {
+            Ok(connected) => asked_name(&connected, job.target).clone_into(&mut node),
+            // As RabbitMQ's, most of them work while the node is stopped.
+            Err(_) if verb != PluginVerb::IsEnabled && !options.has("online") => {}
+            Err(failure) => return Err(failure),
         }
     }
     match verb {

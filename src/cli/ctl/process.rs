@@ -95,7 +95,7 @@ async fn set_log_level(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), F
 /// Stops the node that the command is connected to; returns its process id and name.
 async fn order_stop(job: &Job<'_>) -> Result<(u32, String), Failure> {
     // Asked about itself only, since the others may be stopped already.
-    let (_, node) = connect::connect_to_node(job.target, job.connector).await?;
+    let (_, node) = connect::connect_to_node(job.target, job.connector()?).await?;
     let mut process = job.connect().await?.process;
     let request = wire::StopRequest { caller: wire::caller() };
     process.stop(request).await.map_err(|status| call_failure(&status))?;

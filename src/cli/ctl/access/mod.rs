@@ -73,8 +73,7 @@ fn word(invocation: &Invocation, place: usize) -> &str {
 pub(super) async fn run(
     verb: AccessVerb,
     invocation: &Invocation,
-    target: &Target,
-    connector: &Connector,
+    (target, connector): (&Target, &Connector),
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     use AccessVerb as V;

@@ -69,7 +69,9 @@ pub(super) async fn run(
         }
         V::MaybeStuck => stuck(own(&connected)?),
     };
-    job.conclude(&found, console)
+    let may_be_silent =
+        matches!(verb, V::CheckAlarms | V::VirtualHosts | V::NoMirroring | V::InitialSync | V::TargetSize);
+    job.conclude(&found, may_be_silent, console)
 }
 
 /// The line before the answer.
