@@ -44,7 +44,7 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
-pub use api::{FEATURE_FLAGS, api};
+pub use api::{FLAGS as FEATURE_FLAGS, api};
 pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};

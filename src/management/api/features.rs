@@ -4,8 +4,8 @@ use crate::api::call::{Answer, Call};
 use crate::api::refusal::{Refusal, bad_request};
 use serde_json::{Value, json};
 
-/// Names of RabbitMQ's feature flags that this broker has, and what they stand for.
-pub const FEATURE_FLAGS: [(&str, &str); 12] = [
+/// Names of flags, and what they stand for.
+pub const FLAGS: [(&str, &str); 12] = [
     ("classic_mirrored_queue_version", "Support setting version for classic mirrored queues"),
     ("direct_exchange_routing_v2", "v2 direct exchange routing implementation"),
     ("drop_unroutable_metric", "Count unroutable publishes to be dropped in stats"),
@@ -33,13 +33,13 @@ pub(crate) fn list() -> Answer {
             "provided_by": "rabbit",
         })
     };
-    Answer::list(&["name"], move || FEATURE_FLAGS.iter().map(shape).collect::<Vec<Value>>())
+    Answer::list(&["name"], move || FLAGS.iter().map(shape).collect::<Vec<Value>>())
 }
 
 /// Enables a flag, which is enabled already.
 pub(crate) fn enable(call: &Call) -> Result<Answer, Refusal> {
     let name = call.name("name").unwrap_or_default();
-    if name != "all" && FEATURE_FLAGS.iter().all(|(flag, _)| *flag != name) {
+    if name != "all" && FLAGS.iter().all(|(flag, _)| *flag != name) {
         return bad_request(format!("no feature flag '{name}'"));
     }
     Ok(Answer::done())

@@ -45,7 +45,7 @@ mod vhosts;
 #[cfg(test)]
 mod tests;
 
-pub use crate::api::features::FEATURE_FLAGS;
+pub use crate::api::features::FLAGS;
 
 use crate::api::call::{Answer, Api, Call, Content};
 use crate::api::caller::Caller;
