@@ -126,11 +126,7 @@ fn serve(matches: &ArgMatches) -> ExitCode {
 
 /// Runs a node; the error is one line. Clients have separate threads, so that no request of theirs
 /// delays elections, leases and heartbeats.
-fn run_node(
-    loaded: Loaded,
-    lines: Arc<LogLines>,
-    exit_on_stdin_close: bool,
-) -> Result<(), String> {
+fn run_node(loaded: Loaded, lines: Arc<LogLines>, exit_on_stdin_close: bool) -> Result<(), String> {
     system::keep_files_private();
     let connections_max = system::raise_descriptors()?;
     let threads = loaded.settings.worker_threads;

@@ -5,7 +5,9 @@ use super::log_lines::LogLines;
 use super::logging;
 use super::settings::{Loaded, Settings, ShownSetting};
 use super::tls;
-use quorate_management::wire::{self, CertificateFacts, CertificateFile, Interface, Thread, Variable};
+use quorate_management::wire::{
+    self, CertificateFacts, CertificateFile, Interface, Thread, Variable,
+};
 use quorate_management::{LogLine, Process};
 use quorate_tls::{Files, NamedFile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -226,11 +228,8 @@ mod tests {
 
     #[test]
     fn secrets_of_the_environment_are_not_shown() {
-        let variables = [
-            ("QUORATE_NODE_ID", "2"),
-            ("HOME", "/root"),
-            ("QUORATE_CLUSTER_SECRET", "x"),
-        ];
+        let variables =
+            [("QUORATE_NODE_ID", "2"), ("HOME", "/root"), ("QUORATE_CLUSTER_SECRET", "x")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let shown = environment(variables.into_iter());
         let shown: Vec<_> = shown.iter().map(|it| (it.name.as_str(), it.value.as_str())).collect();

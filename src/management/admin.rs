@@ -90,9 +90,20 @@ macro_rules! called {
 }
 
 called!(
-    QueueRequest, AlarmRequest, DrainRequest, ReviveRequest, MemberRequest, RebalanceRequest,
-    ChangeRequest, CloseRequest, SetPolicyRequest, PolicyRequest, SetParameterRequest,
-    ParameterRequest, LogLevelRequest, StopRequest
+    QueueRequest,
+    AlarmRequest,
+    DrainRequest,
+    ReviveRequest,
+    MemberRequest,
+    RebalanceRequest,
+    ChangeRequest,
+    CloseRequest,
+    SetPolicyRequest,
+    PolicyRequest,
+    SetParameterRequest,
+    ParameterRequest,
+    LogLevelRequest,
+    StopRequest
 );
 
 impl<S: Source> AdminService<S> {

@@ -172,7 +172,8 @@ impl Policies for PolicyService {
         request: Request<wire::SetPolicyRequest>,
     ) -> Result<Response<wire::Done>, Status> {
         let (operator, request) = opened(request)?;
-        let object = request.policy.as_ref().map(|it| within(&it.vhost, &it.name)).unwrap_or_default();
+        let object =
+            request.policy.as_ref().map(|it| within(&it.vhost, &it.name)).unwrap_or_default();
         let verb = policy_verb("set", request.policy.as_ref().is_some_and(|it| it.operator));
         let result = self.change_policy(request).await;
         operator.log(&verb, &object, &result);

@@ -45,8 +45,7 @@ impl Audit {
 
     /// True if every group has an index for which all its replicas gave a digest.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.groups.is_empty()
-            && self.findings().values().all(Finding::is_compared)
+        !self.groups.is_empty() && self.findings().values().all(Finding::is_compared)
     }
 }
 

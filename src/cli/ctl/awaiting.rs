@@ -102,7 +102,9 @@ async fn watch(door: (&Target, &Connector), awaited: &Awaited) -> Infallible {
     loop {
         let asked = connect::connect_to_node(door.0, door.1).await;
         let text = match asked {
-            Ok((_, node)) if node.not_ready.is_empty() => "the node is about to be ready".to_owned(),
+            Ok((_, node)) if node.not_ready.is_empty() => {
+                "the node is about to be ready".to_owned()
+            }
             Ok((_, node)) => node.not_ready,
             Err(_) => "the node does not answer".to_owned(),
         };

@@ -319,13 +319,7 @@ const MANUALS: &[Manual] = &[
         "Lists all policies that match a queue or an exchange; the first one is in force",
         1,
     ),
-    policies(
-        PolicyVerb::SetClusterName,
-        "set_cluster_name",
-        "<name>",
-        "Sets the cluster name",
-        1,
-    ),
+    policies(PolicyVerb::SetClusterName, "set_cluster_name", "<name>", "Sets the cluster name", 1),
     policies(
         PolicyVerb::SetPolicy(PolicyKind::User),
         "set_policy",

@@ -60,7 +60,10 @@ pub(super) async fn check(
 }
 
 /// The lines about a file: its certificates, or why it cannot be read.
-fn lines(file: &wire::CertificateFile, shown: impl Fn(&wire::CertificateFacts) -> bool) -> Vec<String> {
+fn lines(
+    file: &wire::CertificateFile,
+    shown: impl Fn(&wire::CertificateFacts) -> bool,
+) -> Vec<String> {
     let place = format!("setting {}: {}", file.setting, file.path);
     if !file.error.is_empty() {
         return vec![format!("{place}: {}", file.error)];

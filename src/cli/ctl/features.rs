@@ -91,10 +91,13 @@ pub(super) async fn run(
         }
         FeatureVerb::Enable => {
             let name = job.word(0);
-            job.banner(console, match name {
-                "all" => "Enabling all feature flags ...".to_owned(),
-                _ => format!("Enabling feature flag \"{name}\" ..."),
-            });
+            job.banner(
+                console,
+                match name {
+                    "all" => "Enabling all feature flags ...".to_owned(),
+                    _ => format!("Enabling feature flag \"{name}\" ..."),
+                },
+            );
             let connected = job.connect().await?;
             if name != "all" && FEATURE_FLAGS.iter().all(|(flag, _)| *flag != name) {
                 let node = super::job::asked_name(&connected, job.target);

@@ -76,8 +76,11 @@ pub(crate) const MANUALS: &[Manual] = &[
 
 /// Verbs of RabbitMQ that are refused, and what to do in their place.
 const LACKING: &[(&str, &str)] = &[
-    ("eval", "nodes run no Erlang; settings are flags and variables of the node, and \
-              set_vm_memory_high_watermark and set_disk_free_limit raise alarms"),
+    (
+        "eval",
+        "nodes run no Erlang; settings are flags and variables of the node, and \
+              set_vm_memory_high_watermark and set_disk_free_limit raise alarms",
+    ),
     ("eval_file", "nodes run no Erlang"),
     ("exec", "nodes run no Elixir"),
     ("rpc", "nodes run no Erlang"),
@@ -89,10 +92,16 @@ const LACKING: &[(&str, &str)] = &[
     ("decrypt_conf_value", "settings contain no secrets: they name files"),
     ("list_ciphers", "there are no encoding commands"),
     ("list_hashes", "there are no encoding commands"),
-    ("reset", "a node leaves the cluster by `forget_cluster_node` and begins anew with an empty \
-               data directory"),
-    ("force_reset", "a node leaves the cluster by `forget_cluster_node` and begins anew with an \
-                     empty data directory"),
+    (
+        "reset",
+        "a node leaves the cluster by `forget_cluster_node` and begins anew with an empty \
+               data directory",
+    ),
+    (
+        "force_reset",
+        "a node leaves the cluster by `forget_cluster_node` and begins anew with an \
+                     empty data directory",
+    ),
     ("rename_cluster_node", "nodes are known by their ids; the setting node_name is what is shown"),
     ("update_cluster_nodes", "nodes learn the members from the cluster"),
     ("schema_info", "there are no Mnesia tables; see cluster_status and metadata_store_status"),
@@ -139,7 +148,8 @@ pub(super) async fn run(
             job.banner(console, format!("Turning {node} into a disc node"));
         }
         IdleVerb::ChangeNodeType => {
-            let text = "Error:\nThe node type must be either disc or ram; every node is a disc node\n";
+            let text =
+                "Error:\nThe node type must be either disc or ram; every node is a disc node\n";
             return Err(Failure::new(Exit::Usage, text));
         }
         IdleVerb::RestartVhost => {

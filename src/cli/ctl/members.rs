@@ -162,8 +162,7 @@ async fn rebalance(
     let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
     let request = wire::RebalanceRequest { caller, scope, operator: operator() };
     let mut progress = Progress::of(options);
-    let text =
-        |elapsed: Duration| format!("moving leaderships for {} s", elapsed.as_secs());
+    let text = |elapsed: Duration| format!("moving leaderships for {} s", elapsed.as_secs());
     let reply = progress.during(console, connected.client.rebalance(request), text).await;
     let reply = reply.map_err(|status| call_failure(&status))?.into_inner();
     let led = lists::queues_led(&mut connected).await?;

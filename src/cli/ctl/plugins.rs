@@ -216,7 +216,8 @@ fn enable(
     }
     let unknown = unknown(job);
     if !unknown.is_empty() {
-        let text = format!("Error:\nThe following plugins were not found: {}\n", unknown.join(", "));
+        let text =
+            format!("Error:\nThe following plugins were not found: {}\n", unknown.join(", "));
         return Err(Failure::new(Exit::Data, text));
     }
     if verb == PluginVerb::Set && words.len() < PLUGINS.len() {
@@ -245,7 +246,8 @@ fn disable(job: &Job<'_>, node: &str, console: &mut Console<'_>) -> Result<(), F
     }
     let unknown = unknown(job);
     if !unknown.is_empty() {
-        let text = format!("Error:\nThe following plugins were not found: {}\n", unknown.join(", "));
+        let text =
+            format!("Error:\nThe following plugins were not found: {}\n", unknown.join(", "));
         return Err(Failure::new(Exit::Data, text));
     }
     let named = if all { "all plugins".to_owned() } else { words.join(", ") };

@@ -152,17 +152,12 @@ fn pid_in(file: &str) -> Result<u32, Failure> {
         let text = format!("Error:\ncould not read pid from file {file}. {why}\n");
         Failure::new(Exit::Unavailable, text)
     };
-    let text =
-        std::fs::read_to_string(file).map_err(|error| refuse(format!("Error: {error}")))?;
+    let text = std::fs::read_to_string(file).map_err(|error| refuse(format!("Error: {error}")))?;
     text.trim().parse().map_err(|_| refuse(format!("File contents: {}", text.trim())))
 }
 
 /// Waits until a process of this machine has ended; the command's time limit ends that.
-async fn until_ended(
-    pid: u32,
-    job: &Job<'_>,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+async fn until_ended(pid: u32, job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
     let ended = async {
         // A process that has ended and is not reaped yet has no files any more.
         while is_running(Path::new(&format!("/proc/{pid}"))) {

@@ -58,14 +58,17 @@ pub(super) async fn report(job: &Job<'_>, console: &mut Console<'_>) -> Result<(
         list(listing, "/", job, &mut connected, console).await?;
     }
     for vhost in vhost_names(&mut connected).await? {
-        for listing in [Listing::Queues, Listing::Exchanges, Listing::Bindings, Listing::Consumers] {
+        for listing in [Listing::Queues, Listing::Exchanges, Listing::Bindings, Listing::Consumers]
+        {
             list(listing, &vhost, job, &mut connected, console).await?;
         }
         for kind in [PolicyKind::User, PolicyKind::Operator] {
             let policies = policies::of_vhost(kind, &vhost, &mut connected.policies).await?;
             let lines: Vec<String> = policies
                 .iter()
-                .map(|it| format!("{}\t{}\t{}\t{}", it.name, it.pattern, it.apply_to, it.definition))
+                .map(|it| {
+                    format!("{}\t{}\t{}\t{}", it.name, it.pattern, it.apply_to, it.definition)
+                })
                 .collect();
             let title = match kind {
                 PolicyKind::User => format!("Listing policies for vhost \"{vhost}\" ..."),

@@ -5,8 +5,13 @@ use super::super::job::Job;
 use serde_json::{Value, json};
 
 /// Units, and their bytes.
-const UNITS: [(&str, u64); 5] =
-    [("bytes", 1), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000), ("tb", 1_000_000_000_000)];
+const UNITS: [(&str, u64); 5] = [
+    ("bytes", 1),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+];
 
 /// A unit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,9 +44,7 @@ pub(super) fn request(
             Change::ChangePassword(wire::AddUser { user: text(0), password: Some(given) })
         }
         // Without a password nobody can log in with one.
-        V::ClearPassword => {
-            Change::ChangePassword(wire::AddUser { user: text(0), password: None })
-        }
+        V::ClearPassword => Change::ChangePassword(wire::AddUser { user: text(0), password: None }),
         V::DeleteUser => Change::DeleteUser(text(0)),
         V::SetUserTags => {
             let tags = invocation.arguments.iter().skip(1).cloned().collect();

@@ -136,8 +136,11 @@ pub(super) async fn connect(node: &wire::Node, job: &Job<'_>) -> Found {
     });
     let attempts = join_all(attempts).await;
     let name = &node.name;
-    let failed: Vec<&wire::Listener> =
-        attempts.iter().filter(|(_, succeeded)| !succeeded).map(|(listener, _)| *listener).collect();
+    let failed: Vec<&wire::Listener> = attempts
+        .iter()
+        .filter(|(_, succeeded)| !succeeded)
+        .map(|(listener, _)| *listener)
+        .collect();
     if failed.is_empty() {
         let ports = sorted(node.listeners.iter().map(|listener| listener.port));
         let text = format!("Successfully connected to ports {ports} on node {name}.");

@@ -129,14 +129,7 @@ pub(crate) const MANUALS: &[Manual] = &[
         0,
         &[],
     ),
-    check(
-        CheckVerb::IsRunning,
-        "is_running",
-        "",
-        "Tells whether the target node serves",
-        0,
-        &[],
-    ),
+    check(CheckVerb::IsRunning, "is_running", "", "Tells whether the target node serves", 0, &[]),
     check(
         CheckVerb::Listeners,
         "listeners",

@@ -69,8 +69,10 @@ pub(super) async fn run(
         }
         V::MaybeStuck => stuck(own(&connected)?),
     };
-    let may_be_silent =
-        matches!(verb, V::CheckAlarms | V::VirtualHosts | V::NoMirroring | V::InitialSync | V::TargetSize);
+    let may_be_silent = matches!(
+        verb,
+        V::CheckAlarms | V::VirtualHosts | V::NoMirroring | V::InitialSync | V::TargetSize
+    );
     job.conclude(&found, may_be_silent, console)
 }
 
@@ -97,7 +99,9 @@ fn banner(verb: CheckVerb, job: &Job<'_>, node: &str) -> Result<String, Failure>
             format!("Testing TCP connections to all active listeners on node {node} ...")
         }
         V::VirtualHosts => format!("Checking if all vhosts are running on node {node} ..."),
-        V::NoMirroring => "Checking if cluster has any classic queue mirroring policy ...".to_owned(),
+        V::NoMirroring => {
+            "Checking if cluster has any classic queue mirroring policy ...".to_owned()
+        }
         V::InitialSync => {
             format!("Checking if node {node} runs promotable replicas of any queues ...")
         }
@@ -156,10 +160,12 @@ fn booted(verb: CheckVerb, node: &wire::Node) -> Found {
 async fn mirroring(connected: &mut Connected) -> Result<Found, Failure> {
     let mut lines = Vec::new();
     for vhost in vhost_names(connected).await? {
-        for (kind, what) in [(PolicyKind::User, "Policy"), (PolicyKind::Operator, "Operator policy")]
+        for (kind, what) in
+            [(PolicyKind::User, "Policy"), (PolicyKind::Operator, "Operator policy")]
         {
             let policies = of_vhost(kind, &vhost, &mut connected.policies).await?;
-            let mirrors = policies.iter().filter(|policy| policy.definition.contains("\"ha-mode\""));
+            let mirrors =
+                policies.iter().filter(|policy| policy.definition.contains("\"ha-mode\""));
             let line = |policy: &wire::Policy| {
                 format!("{what} {} enables classic queue mirroring", policy.name)
             };
@@ -210,8 +216,7 @@ async fn target_size(connected: &mut Connected, name: &str) -> Result<Found, Fai
     let text = format!(
         "Target cluster size on node {name} has not been reached: {online} of {target} nodes are online"
     );
-    let json =
-        json!({ "result": "error", "message": text, "online": online, "target": target });
+    let json = json!({ "result": "error", "message": text, "online": online, "target": target });
     Ok(bad(format!("Error:\n{text}"), json))
 }
 

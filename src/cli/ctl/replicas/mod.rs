@@ -57,7 +57,10 @@ pub(super) async fn run(
         V::TransferLeadership => transfer(job, &mut connected, console).await,
         V::ReclaimMemory => {
             queue(job, &mut connected).await?;
-            notice(console, "nothing is done: a queue has no process whose memory could be reclaimed");
+            notice(
+                console,
+                "nothing is done: a queue has no process whose memory could be reclaimed",
+            );
             Ok(())
         }
         V::ForceCheckpoint => {
@@ -87,7 +90,8 @@ fn check_words(verb: ReplicaVerb, job: &Job<'_>) -> Result<(), Failure> {
         let text = format!("Error:\nstrategy '{strategy}' is not recognised.\n");
         return Err(Failure::new(Exit::Usage, text));
     }
-    if verb == ReplicaVerb::GrowToCount && !job.word(0).parse::<u32>().is_ok_and(|count| count > 0) {
+    if verb == ReplicaVerb::GrowToCount && !job.word(0).parse::<u32>().is_ok_and(|count| count > 0)
+    {
         let text = format!("Error:\nnode count '{}' must be greater than 0.\n", job.word(0));
         return Err(Failure::new(Exit::Usage, text));
     }
@@ -131,7 +135,9 @@ async fn queue(job: &Job<'_>, connected: &mut Connected) -> Result<wire::Queue, 
     let (name, vhost) = (job.word(0), job.invocation.options.vhost());
     let queues = lists::queues_of(vhost, connected).await?;
     queues.into_iter().find(|queue| queue.name == name).ok_or_else(|| {
-        bad(format!("Object of type queue with name {name} was not found in virtual host '{vhost}'"))
+        bad(format!(
+            "Object of type queue with name {name} was not found in virtual host '{vhost}'"
+        ))
     })
 }
 
@@ -264,9 +270,11 @@ async fn chosen(job: &Job<'_>, connected: &mut Connected) -> Result<Vec<wire::Qu
     for vhost in vhost_names(connected).await? {
         if vhosts.matches(vhost.as_bytes()) {
             let of_vhost = lists::queues_of(&vhost, connected).await?;
-            chosen.extend(of_vhost.into_iter().filter(|queue| {
-                group_of(queue).is_ok() && queues.matches(queue.name.as_bytes())
-            }));
+            chosen.extend(
+                of_vhost.into_iter().filter(|queue| {
+                    group_of(queue).is_ok() && queues.matches(queue.name.as_bytes())
+                }),
+            );
         }
     }
     Ok(chosen)

@@ -90,7 +90,8 @@ fn a_node_tells_its_version_and_settings_ctl_12() {
         Resolver conf file: /etc/resolv.conf
         Cache size: 0
         = 0
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }
 
 #[test]
@@ -145,7 +146,8 @@ fn the_log_is_read_from_its_end_ctl_12() {
         ! Error:
         ! level loud is not supported. Try one of debug, info, warning, error, critical, none
         = 64
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The verbs on users, virtual hosts, permissions and limits, with a real catalog behind them.
 
-use super::{transcript, transcripts};
 use super::world::start;
+use super::{transcript, transcripts};
 use expect_test::expect;
 
 #[expect(clippy::too_many_lines, reason = "a transcript")]
@@ -529,5 +529,6 @@ fn further_verbs_about_users_and_vhosts_ctl_06() {
         Closing all connections in vhost /, reason: why...
         Closed 1 connections
         = 0
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }

@@ -72,7 +72,8 @@ fn a_single_node_waits_for_no_quorum_plus_one_ctl_12() {
 
         $ -n NODE check_if_cluster_has_classic_queue_mirroring_policy --dry-run
         = 0
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }
 
 #[test]
@@ -137,7 +138,8 @@ fn flags_are_enabled_ctl_12() {
         $ -n NODE list_deprecated_features
         Listing deprecated features ...
         = 0
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }
 
 #[test]
