@@ -91,7 +91,7 @@ pub use policy_definition::{
     Merge, PolicyDefinition, PolicyKey, PolicyValue, effective, leader_locator, smaller_limit,
 };
 pub use policy_parse::{PolicyError, PolicyText};
-pub use policy_pattern::POLICY_PATTERN_BYTES_MAX;
+pub use policy_pattern::{POLICY_PATTERN_BYTES_MAX, is_pattern_of};
 pub use queue_entry::{check_queue_properties, resolve_queue_type};
 pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,

@@ -13,6 +13,8 @@
 //!    other ports close.
 
 use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
+use super::log_lines::LogLines;
+use super::own_process::OwnProcess;
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
@@ -20,10 +22,11 @@ use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
+    process_admin_server::ProcessAdminServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
-    Router, log_readiness,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
+    ProcessService, Pulses, Router, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -34,7 +37,7 @@ use std::time::Instant;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
@@ -194,13 +197,16 @@ fn find_secret(settings: &Settings) -> Result<ClusterSecret, SecretError> {
 /// Why it could not start.
 pub(crate) async fn run(
     loaded: Loaded,
+    lines: Arc<LogLines>,
     exit_on_stdin_close: bool,
     clients: Clients,
 ) -> Result<ExitReason, StartError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let mut asked = Box::pin(stop_requests(exit_on_stdin_close)?);
+    let stop = Arc::new(Notify::new());
+    let mut asked = Box::pin(stop_requests(exit_on_stdin_close, Arc::clone(&stop))?);
+    let process = Arc::new(OwnProcess::new(&loaded, lines, stop));
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let tls = Tls::load(settings)?;
@@ -222,7 +228,8 @@ pub(crate) async fn run(
     let pulses =
         Pulses::watch(&[("quorate", Handle::current()), ("clients", clients.runtime.clone())]);
     let http = (http, http_tls.zip(tls.http));
-    let served = Served::begin(&prepared, &facts, (rpc, http), pulses, connector.clone());
+    let connections = (pulses, connector.clone());
+    let served = Served::begin(&prepared, &facts, process, (rpc, http), connections);
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
         tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
@@ -278,13 +285,14 @@ impl Served {
     fn begin(
         prepared: &Prepared,
         facts: &Arc<NodeFacts>,
+        process: Arc<OwnProcess>,
         (rpc, (http, https)): (Listener, (TcpListener, Option<(TcpListener, Acceptor)>)),
-        pulses: Pulses,
-        connector: Connector,
+        (pulses, connector): (Pulses, Connector),
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
         let peers = Peers::new(facts.id, connector);
         let routes = routes(prepared, facts, pulses.clone(), peers.clone());
+        let routes = routes.add_service(ProcessAdminServer::new(ProcessService::new(process)));
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
@@ -366,9 +374,10 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// The requests to stop: signals, and the end of standard input if that is enabled.
+/// The requests to stop: signals, those of operators, and the end of standard input if that is enabled.
 fn stop_requests(
     exit_on_stdin_close: bool,
+    by_operator: Arc<Notify>,
 ) -> Result<impl Future<Output = Option<&'static str>>, StartError> {
     let system = |what| move |source| StartError::System { what, source };
     let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
@@ -379,6 +388,7 @@ fn stop_requests(
             _ = terminate.recv() => Some("SIGTERM"),
             _ = interrupt.recv() => Some("SIGINT"),
             _ = stdin_closed => Some("end of standard input"),
+            () = by_operator.notified() => Some("an operator's command"),
         }
     })
 }

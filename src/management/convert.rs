@@ -298,8 +298,10 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
     if readiness.drained {
         reasons.push("the node is drained".to_owned());
     }
-    if !readiness.serving {
-        reasons.push("the node is still starting".to_owned());
+    match &readiness.entrance {
+        Some(why) => reasons.push(format!("the node waits to enter the cluster: {why}")),
+        None if !readiness.serving => reasons.push("the node is still starting".to_owned()),
+        None => {}
     }
     if !readiness.catalog_lease {
         reasons.push("no routing lease from the catalog's leader".to_owned());

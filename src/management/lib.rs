@@ -4,6 +4,8 @@
 mod access;
 mod admin;
 mod api;
+mod audit;
+mod changes;
 mod convert;
 mod facts;
 mod http;
@@ -13,13 +15,14 @@ mod merge;
 mod metrics;
 mod peers;
 mod policies;
+mod process;
 mod readiness;
 mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/members.proto` and `proto/process.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -41,7 +44,8 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
-pub use api::api;
+pub use api::{FLAGS as FEATURE_FLAGS, api};
+pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
@@ -49,5 +53,6 @@ pub use liveness::Pulses;
 pub use members::MemberService;
 pub use peers::Peers;
 pub use policies::PolicyService;
+pub use process::{LogLine, Process, ProcessService};
 pub use readiness::log_readiness;
 pub use source::Source;

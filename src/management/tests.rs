@@ -190,6 +190,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     assert_eq!(code, 503);
     assert_eq!(why, "the node is still starting; no routing lease from the catalog's leader\n");
     *node.0.lock().unwrap() = Readiness {
+        entrance: None,
         catalog_lease: true,
         serving: true,
         leaderless: vec![GroupId(3), GroupId(7)],

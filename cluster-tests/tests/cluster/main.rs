@@ -17,6 +17,7 @@ mod closing;
 mod consumers;
 mod copies;
 mod ctl;
+mod ctl_table;
 mod dead_letter_rules;
 mod dead_letters;
 mod definitions;

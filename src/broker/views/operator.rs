@@ -46,7 +46,12 @@ impl Operator<'_> {
     /// Makes this node not ready for the given reason while its definitions are not imported. `None`
     /// ends that: all are imported, or the node has none to import.
     pub fn await_definitions(&self, reason: Option<String>) {
-        self.0.base.context.await_definitions(reason);
+        self.0.base.context.awaited.lock().definitions = reason;
+    }
+
+    /// Says why this node has not entered the cluster yet; `None` ends that (MEM 3).
+    pub fn await_entrance(&self, reason: Option<String>) {
+        self.0.base.context.awaited.lock().entrance = reason;
     }
 
     /// Changes vhosts, users or permissions, and waits until all routing nodes have applied the

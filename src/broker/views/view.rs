@@ -315,6 +315,8 @@ pub struct GroupAudit {
 /// Whether the node can serve clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
+    /// Why the node has not entered the cluster yet; `None` if it does not wait for that (MEM 3).
+    pub entrance: Option<String>,
     /// The node holds a routing lease of the catalog's leader (NAM 5).
     pub catalog_lease: bool,
     /// The AMQP port is open, and the replicas of this node have caught up enough to serve.

@@ -1,18 +1,26 @@
 //! `export_definitions` and `import_definitions`.
 
 use super::Console;
-use super::connect::{PolicyClient, call_failure};
+use super::connect::{Client, call_failure};
 use super::exit::{Exit, Failure};
+use super::job::Job;
 use super::options::Invocation;
+use super::progress::{Progress, beside};
 use bytes::Bytes;
 use quorate_management::wire;
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+use tokio::time::sleep;
 use tonic::Code;
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Pause between questions about an import's progress.
+const POLL: Duration = Duration::from_secs(1);
 /// The file name that means standard input or output.
 const STANDARD: &str = "-";
 
@@ -21,7 +29,7 @@ fn path(invocation: &Invocation) -> &str {
 }
 
 /// rabbitmqctl's banner; none if the definitions are written to standard output.
-pub(super) fn export_banner(invocation: &Invocation) -> String {
+fn export_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => String::new(),
         path => format!("Exporting definitions in JSON to a file at \"{path}\" ...\n"),
@@ -29,7 +37,7 @@ pub(super) fn export_banner(invocation: &Invocation) -> String {
 }
 
 /// The line that rabbitmqctl prints before an import.
-pub(super) fn import_banner(invocation: &Invocation) -> String {
+fn import_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => "Importing definitions in JSON from standard input ...\n".to_owned(),
         path => format!("Importing definitions in JSON from a file at \"{path}\" ...\n"),
@@ -37,11 +45,12 @@ pub(super) fn import_banner(invocation: &Invocation) -> String {
 }
 
 /// Writes the node's definitions to a file or to standard output.
-pub(super) async fn export(
-    invocation: &Invocation,
-    client: &mut PolicyClient,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn export(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = job.invocation;
+    if invocation.options.banners() {
+        console.say(&export_banner(invocation));
+    }
+    let mut client = job.connect().await?.policies;
     let request = wire::DefinitionsRequest { caller: wire::caller() };
     let answer =
         client.export_definitions(request).await.map_err(|status| call_failure(&status))?;
@@ -62,11 +71,12 @@ pub(super) async fn export(
 }
 
 /// Reads definitions from a file or standard input, and imports them into the node.
-pub(super) async fn import(
-    invocation: &Invocation,
-    client: &mut PolicyClient,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn import(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = job.invocation;
+    if invocation.options.banners() {
+        console.say(&import_banner(invocation));
+    }
+    let mut connected = job.connect().await?;
     let path = path(invocation);
     let bytes = match path {
         STANDARD => {
@@ -81,7 +91,20 @@ pub(super) async fn import(
         wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
     };
     let chunks: Vec<_> = (0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect();
-    match client.import_definitions(tokio_stream::iter(chunks)).await {
+    let (wanted, there) = (queues_in(&bytes), Cell::new(None));
+    let text = |elapsed: Duration| {
+        let there = there.get().map(|there: u64| format!(", {there} queues are there"));
+        format!(
+            "importing {} bytes with {wanted} queues: {} s{}",
+            bytes.len(),
+            elapsed.as_secs(),
+            there.unwrap_or_default()
+        )
+    };
+    let import = connected.policies.import_definitions(tokio_stream::iter(chunks));
+    let work = beside(import, count_queues(&mut connected.client, &there));
+    let imported = Progress::of(&invocation.options).during(console, work, text).await;
+    match imported {
         Ok(answer) => {
             for left_out in answer.into_inner().left_out {
                 console.complain(&format!("Warning: skipped {left_out}\n"));
@@ -94,6 +117,24 @@ pub(super) async fn import(
             Err(Failure::new(Exit::Data, text))
         }
         Err(status) => Err(call_failure(&status)),
+    }
+}
+
+/// The number of queues that definitions name; 0 if they are not valid, which the node says.
+fn queues_in(bytes: &[u8]) -> usize {
+    let definitions: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
+    let queues = definitions.ok().and_then(|all| all.get("queues")?.as_array().map(Vec::len));
+    queues.unwrap_or(0)
+}
+
+/// Asks the node again and again how many queues there are.
+async fn count_queues(client: &mut Client, there: &Cell<Option<u64>>) -> Infallible {
+    loop {
+        sleep(POLL).await;
+        let request = wire::NodeRequest { caller: wire::caller() };
+        if let Ok(node) = client.get_node(request).await {
+            there.set(Some(node.into_inner().queues));
+        }
     }
 }
 

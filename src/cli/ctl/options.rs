@@ -2,6 +2,7 @@
 
 use super::command::{self, Manual};
 use super::exit::{Exit, Failure};
+use super::idle;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +30,10 @@ pub(crate) struct Options {
     pub(crate) quiet: bool,
     pub(crate) silent: bool,
     pub(crate) help: bool,
+    /// Only checks the command line.
+    pub(crate) dry_run: bool,
+    /// An option about Erlang's cookie was given, which has no effect.
+    pub(crate) cookie: bool,
     pub(crate) priority: Option<i64>,
     pub(crate) apply_to: Option<String>,
     /// Long names of the given switches, without dashes.
@@ -92,6 +97,11 @@ enum Option_ {
     Help,
     /// Long node names: accepted without effect.
     Ignored,
+    /// Accepted without effect, with its value.
+    IgnoredValue,
+    /// Erlang's cookie, with its value.
+    Cookie,
+    DryRun,
     Switch(&'static str),
     Priority,
     ApplyTo,
@@ -100,7 +110,88 @@ enum Option_ {
     Valued(&'static str),
 }
 
+/// The options of `rabbitmq-plugins` that other tools have for something else.
+fn plugins_option(name: &str) -> Option<Option_> {
+    Some(Option_::Switch(match name {
+        "-e" => "implicitly-enabled",
+        "-E" => "enabled",
+        "-m" => "minimal",
+        "-v" => "verbose",
+        _ => return None,
+    }))
+}
+
+/// Options without a value that some verbs have, and their names.
+const SWITCHES: &[(&str, &str)] = &[
+    ("--no-table-headers", "no-table-headers"),
+    ("--online", "online"),
+    ("--offline", "offline"),
+    ("--local", "local"),
+    ("-e", "if-empty"),
+    ("--if-empty", "if-empty"),
+    ("-u", "if-unused"),
+    ("--if-unused", "if-unused"),
+    ("--pre-hashed-password", "pre-hashed-password"),
+    ("--global", "global"),
+    ("--force", "force"),
+    ("--skip-if-unchanged", "skip-if-unchanged"),
+    ("--idempotent", "idempotent"),
+    ("--no-wait", "no-wait"),
+    ("--opt-in", "opt-in"),
+    ("--experimental", "opt-in"),
+    ("--used", "used"),
+    ("-a", "all"),
+    ("--all", "all"),
+    ("--details", "details"),
+    ("--errors-only", "errors-only"),
+    ("--verbose", "verbose"),
+    ("--minimal", "minimal"),
+    ("--enabled", "enabled"),
+    ("--implicitly-enabled", "implicitly-enabled"),
+    ("--drain", "drain"),
+];
+
+/// Options with a value that some verbs have, and their names.
+const VALUED: &[(&str, &str)] = &[
+    ("--description", "description"),
+    ("--tags", "tags"),
+    ("--default-queue-type", "default-queue-type"),
+    ("--within", "within"),
+    ("--unit", "unit"),
+    ("--address", "address"),
+    ("--address-family", "address-family"),
+    ("-N", "number"),
+    ("--number", "number"),
+    ("-d", "duration"),
+    ("--duration", "duration"),
+    ("-P", "pid"),
+    ("--pid", "pid"),
+    ("--sample-interval", "sample-interval"),
+    ("--membership", "membership"),
+    ("--vhost-pattern", "vhost-pattern"),
+    ("--queue-pattern", "queue-pattern"),
+    ("--object-type", "object-type"),
+    ("--per-connection-delay", "per-connection-delay"),
+    ("--user", "user"),
+    ("--host", "host"),
+    ("--limit", "limit"),
+    ("--wait", "wait"),
+];
+
+/// Options of RabbitMQ's tools about files of RabbitMQ.
+const WITHOUT_EFFECT: [&str; 6] = [
+    "--script-name",
+    "--rabbitmq-home",
+    "--mnesia-dir",
+    "--plugins-dir",
+    "--enabled-plugins-file",
+    "--aliases-file",
+];
+
 fn option(name: &str) -> Option<Option_> {
+    let named = |table: &[(&str, &'static str)]| {
+        table.iter().find(|(option, _)| *option == name).map(|(_, name)| *name)
+    };
     Some(match name {
         "-n" | "--node" => Option_::Node,
         "-p" | "--vhost" => Option_::Vhost,
@@ -115,32 +206,26 @@ fn option(name: &str) -> Option<Option_> {
         "-s" | "--silent" => Option_::Silent,
         "-?" | "--help" => Option_::Help,
         "-l" | "--longnames" => Option_::Ignored,
+        "--erlang-cookie" => Option_::Cookie,
+        "--dry-run" => Option_::DryRun,
         "--priority" => Option_::Priority,
         "--format" => Option_::Format,
         "--apply-to" => Option_::ApplyTo,
-        "--no-table-headers" => Option_::Switch("no-table-headers"),
-        "--online" => Option_::Switch("online"),
-        "--offline" => Option_::Switch("offline"),
-        "--local" => Option_::Switch("local"),
-        "-e" | "--if-empty" => Option_::Switch("if-empty"),
-        "-u" | "--if-unused" => Option_::Switch("if-unused"),
-        "--pre-hashed-password" => Option_::Switch("pre-hashed-password"),
-        "--global" => Option_::Switch("global"),
-        "--description" => Option_::Valued("description"),
-        "--tags" => Option_::Valued("tags"),
-        "--default-queue-type" => Option_::Valued("default-queue-type"),
-        "--user" => Option_::Valued("user"),
-        "--host" => Option_::Valued("host"),
-        "--limit" => Option_::Valued("limit"),
-        "--wait" => Option_::Valued("wait"),
-        "--drain" => Option_::Switch("drain"),
-        _ => return None,
+        _ if WITHOUT_EFFECT.contains(&name) => Option_::IgnoredValue,
+        _ => match named(SWITCHES) {
+            Some(switch) => Option_::Switch(switch),
+            None => Option_::Valued(named(VALUED)?),
+        },
     })
 }
 
 /// The options found so far, and the invalid ones.
 #[derive(Default)]
 struct Reading {
+    /// The tool is `rabbitmq-plugins`, whose short options are its own.
+    is_plugins: bool,
+    /// The verb is `shutdown`, whose `--wait` has no value.
+    is_shutdown: bool,
     options: Options,
     words: Vec<String>,
     invalid: Vec<(String, String)>,
@@ -148,7 +233,11 @@ struct Reading {
 
 impl Reading {
     fn take(&mut self, name: &str, given: Option<String>, rest: &mut impl Iterator<Item = String>) {
-        let Some(option) = option(name) else {
+        let own = if self.is_plugins { plugins_option(name) } else { None };
+        let own = own.or_else(|| {
+            (self.is_shutdown && name == "--wait").then_some(Option_::Switch("wait-for-end"))
+        });
+        let Some(option) = own.or_else(|| option(name)) else {
             return self.invalid.push((name.to_owned(), given.unwrap_or_default()));
         };
         let options = &mut self.options;
@@ -156,9 +245,12 @@ impl Reading {
             Option_::Quiet => options.quiet = true,
             Option_::Silent => options.silent = true,
             Option_::Help => options.help = true,
+            Option_::DryRun => options.dry_run = true,
             Option_::Ignored => {}
             Option_::Switch(switch) => options.switches.push(switch),
             Option_::Node
+            | Option_::IgnoredValue
+            | Option_::Cookie
             | Option_::Vhost
             | Option_::Timeout
             | Option_::Formatter
@@ -215,10 +307,13 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
                 _ => return false,
             });
         }
+        Option_::Cookie => options.cookie = true,
         Option_::Quiet
         | Option_::Silent
         | Option_::Help
+        | Option_::DryRun
         | Option_::Ignored
+        | Option_::IgnoredValue
         | Option_::Switch(_) => {}
     }
     true
@@ -229,7 +324,11 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
 /// # Errors
 /// The command line is invalid; exit code 64.
 pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failure> {
-    let mut reading = Reading::default();
+    let mut reading = Reading {
+        is_plugins: program == command::PLUGINS_TOOL,
+        is_shutdown: line.iter().any(|word| word == "shutdown"),
+        ..Reading::default()
+    };
     let mut rest = line.iter().cloned();
     while let Some(word) = rest.next() {
         if word == "--" {
@@ -249,8 +348,9 @@ pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failur
         let exit = if reading.options.help { Exit::Done } else { Exit::Usage };
         return Err(Failure::new(exit, command::overview(program)));
     };
-    let Some(manual) = command::find(&name) else {
-        return Err(Failure::new(Exit::Usage, command::unknown(&name)));
+    let Some(manual) = command::find(&name, program) else {
+        let unknown = || Failure::new(Exit::Usage, command::unknown(&name, program));
+        return Err(idle::lacking(&name).unwrap_or_else(unknown));
     };
     let stray = reading.options.switches.iter().filter(|name| !manual.switches.contains(name));
     reading.invalid.extend(stray.map(|name| (format!("--{name}"), "true".to_owned())));
@@ -354,7 +454,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): too many arguments.
@@ -363,7 +463,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): Invalid options for this command:

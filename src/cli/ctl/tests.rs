@@ -2,9 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod about;
 mod access;
+mod checks;
 mod members;
 mod node;
+mod others;
+mod replicas;
 mod world;
 
 use super::*;
@@ -13,14 +17,20 @@ use world::{Cluster, start};
 
 /// The command, its standard output, its standard error and its exit code.
 fn transcript(cluster: &Cluster, line: &str) -> String {
-    let line = line.replace("NODE", &cluster.addresses[0]);
+    transcript_of("rabbitmqctl", cluster, line)
+}
+
+/// The same of another tool.
+fn transcript_of(program: &str, cluster: &Cluster, line: &str) -> String {
+    let other = cluster.addresses.last().unwrap();
+    let line = line.replace("NODE", &cluster.addresses[0]).replace("OTHER", other);
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let secret = cluster.secret_file.path().display().to_string();
     let mut words_with_secret = vec!["--cluster-secret-file".to_owned(), secret.clone()];
     words_with_secret.extend(words);
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut console = Console { out: &mut out, err: &mut err };
-    let code = run(&words_with_secret, "rabbitmqctl", &mut console);
+    let code = run(&words_with_secret, program, &mut console);
     let mut text = format!("$ {}\n", line.replace(&cluster.addresses[0], "NODE"));
     text.push_str(&masked(&String::from_utf8(out).unwrap()));
     for line in String::from_utf8(err).unwrap().lines() {
@@ -30,7 +40,8 @@ fn transcript(cluster: &Cluster, line: &str) -> String {
     for (at, address) in cluster.addresses.iter().enumerate() {
         text = text.replace(address, &format!("ADDRESS{}", at + 1));
     }
-    text.replace(&format!("--cluster-secret-file {secret} "), "")
+    let own = format!("PID {}", std::process::id());
+    text.replace(&format!("--cluster-secret-file {secret} "), "").replace(&own, "PID *")
 }
 
 /// The text without parts that differ from machine to machine.
@@ -257,7 +268,7 @@ fn the_cluster_is_described() {
         Cluster name: 00000000000000c1
         Catalog leader: rabbit1@127.0.0.1
         Total CPU cores available cluster-wide: *
-        Machine version: 2
+        Machine version: 3
 
         Disk Nodes
 
@@ -293,10 +304,29 @@ fn the_cluster_is_described() {
 
         Free disk space alarm on node rabbit2@127.0.0.1
 
+        Network Partitions
+
+        (none)
+
         Listeners
 
         Node: rabbit1@127.0.0.1, interface: 127.0.0.1, port: 5672, protocol: amqp, purpose: AMQP 0-9-1
         Node: rabbit2@127.0.0.1, interface: 127.0.0.1, port: 5673, protocol: amqp, purpose: AMQP 0-9-1
+
+        Feature flags
+
+        Flag: classic_mirrored_queue_version, state: enabled
+        Flag: direct_exchange_routing_v2, state: enabled
+        Flag: drop_unroutable_metric, state: enabled
+        Flag: empty_basic_get_metric, state: enabled
+        Flag: feature_flags_v2, state: enabled
+        Flag: implicit_default_bindings, state: enabled
+        Flag: maintenance_mode_status, state: enabled
+        Flag: quorum_queue, state: enabled
+        Flag: stream_queue, state: enabled
+        Flag: tracking_records_in_ets, state: enabled
+        Flag: user_limits, state: enabled
+        Flag: virtual_host_metadata, state: enabled
 
         Groups
 
@@ -353,11 +383,24 @@ fn a_node_is_described() {
         OS PID: *
         OS: Linux
         Uptime (seconds): *
+        Is under maintenance?: false
         RabbitMQ version: 4.3.5
         Quorate version: 0.1.0
         Node name: rabbit1@127.0.0.1
         Node id: 1
         Ready: yes
+
+        Plugins
+
+         * rabbitmq_auth_mechanism_ssl
+         * rabbitmq_consistent_hash_exchange
+         * rabbitmq_delayed_message_exchange
+         * rabbitmq_management
+         * rabbitmq_management_agent
+         * rabbitmq_prometheus
+         * rabbitmq_random_exchange
+         * rabbitmq_sharding
+         * rabbitmq_web_dispatch
 
         Data directory
 
@@ -366,6 +409,10 @@ fn a_node_is_described() {
         Config files
 
          * /etc/quorate.toml
+
+        Log file(s)
+
+         * <stderr>
 
         Alarms
 

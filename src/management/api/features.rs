@@ -5,7 +5,7 @@ use crate::api::refusal::{Refusal, bad_request};
 use serde_json::{Value, json};
 
 /// Names of flags, and what they stand for.
-const FLAGS: [(&str, &str); 12] = [
+pub const FLAGS: [(&str, &str); 12] = [
     ("classic_mirrored_queue_version", "Support setting version for classic mirrored queues"),
     ("direct_exchange_routing_v2", "v2 direct exchange routing implementation"),
     ("drop_unroutable_metric", "Count unroutable publishes to be dropped in stats"),

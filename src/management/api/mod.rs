@@ -45,6 +45,8 @@ mod vhosts;
 #[cfg(test)]
 mod tests;
 
+pub use crate::api::features::FLAGS;
+
 use crate::api::call::{Answer, Api, Call, Content};
 use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
