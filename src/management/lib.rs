@@ -11,6 +11,7 @@ mod liveness;
 mod members;
 mod merge;
 mod metrics;
+mod parts;
 mod peers;
 mod policies;
 mod readiness;
@@ -18,8 +19,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/members.proto` and `proto/parts.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -47,6 +48,7 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use readiness::log_readiness;

@@ -33,9 +33,10 @@ fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> 
             "description": metadata.description,
             "tags": tags,
             "default_queue_type": queue_type,
+            "protected_from_deletion": record.protected,
         },
         "tracing": record.tracing,
-        "protected_from_deletion": false,
+        "protected_from_deletion": record.protected,
         "cluster_state": states,
     });
     if let (Some((ready, unacknowledged)), Some(fields)) = (messages, shown.as_object_mut()) {
@@ -156,6 +157,19 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     Ok(Answer::put(!was_there))
 }
 
+/// Protects a virtual host from deletion, or lifts the protection.
+pub(crate) async fn protection(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.vhost(api)?;
+    let protected = match call.method {
+        Method::Put | Method::Post => true,
+        Method::Delete => false,
+        Method::Get => return Err(Refusal::NoObject),
+    };
+    let set = AccessCommand::SetProtection { vhost, protected };
+    api.broker.operator().change_access(set).await?;
+    Ok(Answer::done())
+}
+
 /// Starts a virtual host on a node, where it runs anyhow.
 pub(crate) async fn start(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     call.vhost(api)?;
@@ -181,6 +195,7 @@ mod tests {
             metadata: VhostMetadata::default(),
             limits: VhostLimits::default(),
             tracing: false,
+            protected: false,
         };
         let nodes = ["rabbit1@a".to_owned()];
         let shown = shape(&record, Some((3, 2)), &nodes);
