@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import urllib.parse
 import uuid
 
@@ -363,7 +364,7 @@ def rabbitmqadmin_declares_lists_and_deletes(scene):
     run("delete", "vhost_limit", f"vhost={vhost}", "name=max-queues")
     for kind in ("policy name=p", "operator_policy name=o", "exchange name=x", "queue name=q"):
         run(*within, "delete", *kind.split())
-    assert "404" in run(*within, "delete", "queue", "name=q", fails=True)
+    assert "not found" in run(*within, "delete", "queue", "name=q", fails=True).lower()
     run("delete", "permission", f"vhost={vhost}", f"user={user}")
     run("delete", "user", f"name={user}")
     run("delete", "vhost", f"name={vhost}")
@@ -429,7 +430,8 @@ def main():
             print(f"ok      {function.__name__}")
         except Exception as error:
             failed += 1
-            print(f"FAILED  {function.__name__}: {type(error).__name__}: {error}")
+            at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+            print(f"FAILED  {function.__name__}, lines {at}: {type(error).__name__}: {error}")
     print(f"{len(CHECKS) - failed} of {len(CHECKS)} checks passed")
     sys.exit(1 if failed else 0)
 

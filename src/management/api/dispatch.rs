@@ -79,6 +79,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::FeatureFlag => features::enable(call),
         E::Aliveness => health::aliveness(api, call),
         E::Health(check) => health::check(api, call, check).await,
-        E::DeprecatedFeatures | E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
+        E::DeprecatedFeatures => Ok(features::deprecated()),
+        E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
     }
 }

@@ -287,18 +287,30 @@ impl Route {
         let mut captured = Vec::new();
         for (part, segment) in pattern.into_iter().zip(segments) {
             match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
-                Some(name) => captured.push((name, segment.clone())),
+                Some(name) if !segment.is_empty() || MAY_BE_EMPTY.contains(&name) => {
+                    captured.push((name, segment.clone()));
+                }
                 None if part == segment => {}
-                None => return None,
+                Some(_) | None => return None,
             }
         }
         Some(captured)
     }
 }
 
-/// The route of a path, and the names in the path.
+/// Names in a path that may be empty.
+const MAY_BE_EMPTY: [&str; 2] = ["exchange", "source"];
+
+/// The route of a path, and the names in the path. Where an exchange is named, an empty segment is the
+/// default exchange; elsewhere it is a slash too many, which does no harm.
 pub(crate) fn find(segments: &[String]) -> Option<(&'static Route, Vec<(&'static str, String)>)> {
-    ROUTES.iter().find_map(|route| Some((route, route.captures(segments)?)))
+    let fits = |segments: &[String]| {
+        ROUTES.iter().find_map(|route| Some((route, route.captures(segments)?)))
+    };
+    fits(segments).or_else(|| {
+        let filled = segments.iter().filter(|segment| !segment.is_empty());
+        fits(&filled.cloned().collect::<Vec<_>>())
+    })
 }
 
 use Endpoint as E;

@@ -6,7 +6,7 @@ use crate::api::cluster::KnownQueue;
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
-use quorate_catalog::{AccessCommand, VhostMetadata, VhostRecord, VhostUpdate};
+use quorate_catalog::{AccessCommand, PermissionRecord, VhostMetadata, VhostRecord, VhostUpdate};
 use quorate_types::{QueueType, ShortString, VhostName};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,6 +150,11 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             default_queue_type,
         };
         operator.change_access(AccessCommand::AddVhost { vhost: vhost.clone(), metadata }).await?;
+        // As in RabbitMQ, who makes a virtual host may use it.
+        let [configure, write, read] = [".*"; 3].map(str::to_owned);
+        let user = call.caller.user.clone();
+        let all = PermissionRecord { vhost: vhost.clone(), user, configure, write, read };
+        operator.change_access(AccessCommand::SetPermissions(all)).await?;
     }
     if let Some(tracing) = tracing {
         operator.change_access(AccessCommand::SetTracing { vhost, tracing }).await?;
