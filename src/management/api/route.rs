@@ -302,14 +302,16 @@ impl Route {
 const MAY_BE_EMPTY: [&str; 2] = ["exchange", "source"];
 
 /// The route of a path, and the names in the path. Where an exchange is named, an empty segment is the
-/// default exchange; elsewhere it is a slash too many, which does no harm.
+/// default exchange. At the ends of the path it is a slash too many, which does no harm; it is not
+/// dropped elsewhere, where what follows would be taken for another name.
 pub(crate) fn find(segments: &[String]) -> Option<(&'static Route, Vec<(&'static str, String)>)> {
     let fits = |segments: &[String]| {
         ROUTES.iter().find_map(|route| Some((route, route.captures(segments)?)))
     };
     fits(segments).or_else(|| {
-        let filled = segments.iter().filter(|segment| !segment.is_empty());
-        fits(&filled.cloned().collect::<Vec<_>>())
+        let first = segments.iter().position(|segment| !segment.is_empty())?;
+        let last = segments.iter().rposition(|segment| !segment.is_empty())?;
+        fits(segments.get(first..=last)?)
     })
 }
 

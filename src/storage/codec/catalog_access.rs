@@ -100,14 +100,8 @@ pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
             put_bool(out, exchange.is_some());
             exchange.iter().for_each(|exchange| put_short(out, exchange));
         }
-        C::SetTracing { vhost, tracing } => {
-            put_named(SET_TRACING, vhost, out);
-            put_bool(out, *tracing);
-        }
-        C::SetProtection { vhost, protected } => {
-            put_named(SET_PROTECTION, vhost, out);
-            put_bool(out, *protected);
-        }
+        C::SetTracing { vhost, tracing } => put_flag(SET_TRACING, vhost, *tracing, out),
+        C::SetProtection { vhost, protected } => put_flag(SET_PROTECTION, vhost, *protected, out),
     }
 }
 
@@ -205,6 +199,11 @@ fn small(cursor: &mut Cursor<'_>) -> Result<u32, DecodeError> {
 fn put_named(kind: u8, name: &ShortString, out: &mut BytesMut) {
     out.put_u8(kind);
     put_short(out, name);
+}
+
+fn put_flag(kind: u8, name: &ShortString, flag: bool, out: &mut BytesMut) {
+    put_named(kind, name, out);
+    put_bool(out, flag);
 }
 
 fn put_words(words: &[ShortString], out: &mut BytesMut) {
