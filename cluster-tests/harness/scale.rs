@@ -169,6 +169,8 @@ bounds! {
     IDLE_CORES: f64 = "many queues", 0.6, 0.1;
     /// From the start of all nodes until all are ready, with many queues.
     RESTART: Duration = "many queues", seconds(60), seconds(10);
+    /// A page of a hundred queues of many, sorted by any column, over HTTP.
+    QUEUE_PAGE: Duration = "many queues, a page of them", seconds(5), ms(100);
     /// Memory of a node, MiB, whatever the backlog.
     BACKLOG_MEMORY: u64 = "a long backlog", 300, 300;
     /// Rate of the slowest quarter of a drain, as a part of the first one's.

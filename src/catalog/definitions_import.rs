@@ -252,13 +252,22 @@ impl Reading<'_> {
             None | Some("undefined") => None,
             Some(name) => Some(queue_type(fields, name)?),
         };
-        if self.catalog.has_vhost(&vhost) {
+        let protected = of.optional_flag("protected_from_deletion")?;
+        let there = self.catalog.vhost(&vhost);
+        let change = protected.filter(|given| *given != there.is_some_and(|there| there.protected));
+        if there.is_some() {
             let (description, tags) = (Some(description), Some(tags));
             let update = VhostUpdate { description, tags, default_queue_type };
-            self.access(fields, AccessCommand::UpdateVhost { vhost, update });
+            self.access(fields, AccessCommand::UpdateVhost { vhost: vhost.clone(), update });
         } else {
             let metadata = VhostMetadata { description, tags, default_queue_type };
-            self.access(fields, AccessCommand::AddVhost { vhost, metadata });
+            self.access(fields, AccessCommand::AddVhost { vhost: vhost.clone(), metadata });
+        }
+        if let Some(protected) = change {
+            if let Some(denial) = self.catalog.unprotectable() {
+                return Err(fields.wrong(denial));
+            }
+            self.access(fields, AccessCommand::SetProtection { vhost, protected });
         }
         Ok(())
     }

@@ -16,6 +16,19 @@ pub enum Denial {
     /// The virtual host does not exist.
     #[error("Virtual host '{0}' does not exist")]
     NoSuchVhost(VhostName),
+    /// The virtual host is protected from deletion.
+    #[error("Refusing to delete virtual host '{0}' because it is protected from deletion")]
+    VhostProtected(VhostName),
+    /// Not all nodes know the protection of virtual hosts yet (MEM 15).
+    #[error(
+        "the cluster's machine version is {machine}: virtual hosts can be protected from version {} \
+         on, which it gets when all nodes run a release that knows that version",
+        MachineVersion::TASKS
+    )]
+    ProtectionTooEarly {
+        /// The present version.
+        machine: MachineVersion,
+    },
     /// The regular expression is invalid.
     #[error("invalid regular expression '{pattern}': {reason} at {at}")]
     InvalidPattern {

@@ -97,6 +97,7 @@ impl Catalog {
             metadata: VhostMetadata::of_default(),
             limits: Default::default(),
             tracing: false,
+            protected: false,
         });
         of_every_vhost(&DEFAULT_VHOST).for_each(|record| catalog.insert_exchange(record));
         catalog.users.insert(GUEST, guest());

@@ -165,6 +165,8 @@ pub struct VhostRecord {
     pub limits: VhostLimits,
     /// True if every publish and delivery in it is also published to `amq.rabbitmq.trace`.
     pub tracing: bool,
+    /// True if it cannot be deleted until the protection is lifted.
+    pub protected: bool,
 }
 
 /// A user: hash of the password, tags and limits.

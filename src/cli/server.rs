@@ -21,12 +21,12 @@ use super::tls::Tls;
 use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
-    process_admin_server::ProcessAdminServer,
+    access_server::AccessServer, admin_server::AdminServer, parts_server::PartsServer,
+    policies_server::PoliciesServer, process_admin_server::ProcessAdminServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
-    ProcessService, Pulses, Router, log_readiness,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, PartService, Peers,
+    PolicyService, ProcessService, Pulses, Router, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -320,6 +320,7 @@ fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Pe
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
+    let routes = routes.add_service(PartsServer::new(PartService::new(broker.clone())));
     routes.add_service(PoliciesServer::new(policies))
 }
 

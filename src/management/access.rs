@@ -169,7 +169,10 @@ fn denial(denial: &Denial) -> wire::Denial {
         Denial::InvalidPattern { pattern, reason, at } => {
             wire::Denial { reason: reason.clone(), at: *at, ..named(Kind::InvalidPattern, pattern) }
         }
-        Denial::TooManyTags { .. } | Denial::Member(_) => named(Kind::Other, ""),
+        Denial::TooManyTags { .. }
+        | Denial::VhostProtected(_)
+        | Denial::ProtectionTooEarly { .. }
+        | Denial::Member(_) => named(Kind::Other, ""),
     }
 }
 

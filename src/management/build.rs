@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files =
-        ["admin", "access", "members", "process"].map(|name| format!("../../proto/{name}.proto"));
+        ["admin", "access", "members", "parts", "process"].map(|name| format!("../../proto/{name}.proto"));
     files.iter().for_each(|file| println!("cargo:rerun-if-changed={file}"));
     let descriptors = protox::compile(&files, ["../../proto"])?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;

@@ -10,7 +10,7 @@ use crate::metrics;
 use crate::source::Source;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
@@ -181,6 +181,9 @@ async fn connection(
     let pages = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(client);
+        if let Some(uri) = without_doubled_slash(request.uri()) {
+            *request.uri_mut() = uri;
+        }
         pages.call(request)
     });
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -203,6 +206,16 @@ async fn connection(
     if let Ok(Err(error)) = ended {
         tracing::debug!(%error, "an HTTP connection failed");
     }
+}
+
+/// The URI of a request whose path begins with several slashes, with one: clients append `/api` to an
+/// address that ends with a slash. `None`: it begins with one.
+fn without_doubled_slash(uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query()?.as_str();
+    let rest = path.strip_prefix("//")?.trim_start_matches('/');
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("/{rest}").parse().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// 503 with the reason when this process makes no progress, so that only a restart can help.
@@ -276,6 +289,15 @@ mod tests {
         for mut stream in idle {
             timeout(HEAD_TIME * 10, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
         }
+    }
+
+    #[test]
+    fn a_path_may_begin_with_several_slashes() {
+        let one =
+            |uri: &str| without_doubled_slash(&uri.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(one("//api/queues?page=1"), Some("/api/queues?page=1".to_owned()));
+        assert_eq!(one("///"), Some("/".to_owned()));
+        assert_eq!(one("/api//queues"), None, "the API drops empty parts");
     }
 
     /// An expensive page is written once for all requests within a second.

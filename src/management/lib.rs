@@ -13,6 +13,7 @@ mod liveness;
 mod members;
 mod merge;
 mod metrics;
+mod parts;
 mod peers;
 mod policies;
 mod process;
@@ -22,7 +23,7 @@ mod source;
 mod tests;
 
 /// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
-/// `proto/members.proto` and `proto/process.proto`.
+/// `proto/members.proto`, `proto/parts.proto` and `proto/process.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -51,6 +52,7 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use process::{LogLine, Process, ProcessService};

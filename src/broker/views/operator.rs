@@ -62,15 +62,15 @@ impl Operator<'_> {
     pub async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let node = &self.0;
         // Read before the change: a repeated deletion succeeds, so a missing record must be found
-        // here.
-        let mut missing = node.base.catalog.read().missing_of(&command);
-        if missing.is_some() {
+        // here; and so must a command that other nodes do not know yet.
+        let mut refusal = node.base.catalog.read().refusal_of(&command);
+        if refusal.is_some() {
             if !node.base.catalog_client.read().await {
                 return Err(ChangeError::TimedOut);
             }
-            missing = node.base.catalog.read().missing_of(&command);
+            refusal = node.base.catalog.read().refusal_of(&command);
         }
-        if let Some(denial) = missing {
+        if let Some(denial) = refusal {
             return Err(denial.into());
         }
         match node.base.catalog_client.propose(CatalogCommand::Access(command)).await {

@@ -42,21 +42,7 @@ impl Views<'_> {
     /// that have none.
     #[must_use]
     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
-        let node = &self.0;
-        let mut entries: Vec<QueueEntry> = {
-            let catalog = node.base.catalog.read();
-            catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
-        };
-        {
-            let local = node.base.led.local.entries.read();
-            let catalog = node.base.catalog.read();
-            let unnamed = local
-                .values()
-                .filter(|entry| entry.name.vhost == *vhost)
-                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
-            entries.extend(unnamed.cloned());
-        }
-        entries.into_iter().map(|entry| node.queue_view(entry)).collect()
+        self.0.queue_views(|entry| entry.name.vhost == *vhost)
     }
 
     /// Exchanges of a virtual host, the default one included.

@@ -191,6 +191,11 @@ impl Answer {
         Self::new(204, Content::Nothing)
     }
 
+    /// Will be done, or is done already.
+    pub(crate) fn accepted() -> Self {
+        Self::new(202, Content::Nothing)
+    }
+
     /// With the nodes that did not answer.
     pub(crate) fn without(self, silent: Vec<u32>) -> Self {
         Self { silent, ..self }

@@ -4,12 +4,13 @@
 use crate::api::counts::LastCounts;
 use crate::convert;
 use crate::merge;
-use crate::peers::{Answers, Peer, Peers, collect, local_part};
+use crate::parts;
+use crate::peers::{Answers, PartPeer, Peer, Peers, collect, local_part, part};
 use crate::wire;
 use parking_lot::Mutex;
 use quorate_broker::Broker;
 use quorate_broker::view::ClusterView;
-use quorate_types::{ResourceName, VhostName};
+use quorate_types::{NodeId, ResourceName, VhostName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
@@ -81,11 +82,22 @@ impl Cluster {
         Listed { items: own.into_iter().chain(others).collect(), silent }
     }
 
+    /// The other nodes' parts of a list over virtual hosts.
+    async fn gather_parts<T, F>(&self, question: impl Fn(PartPeer) -> F) -> Listed<T>
+    where
+        F: Future<Output = Result<Vec<T>, Status>>,
+    {
+        let asked = self.peers.ask_parts(&self.view(), |peer| in_time(question(peer))).await;
+        let items = asked.answers.into_iter().flat_map(|(_, list)| list).collect();
+        Listed { items, silent: asked.silent }
+    }
+
     /// Queues of virtual hosts, each once, with the counts of the node that leads it.
     pub(crate) async fn queues(&self, vhosts: &BTreeSet<VhostName>) -> Listed<KnownQueue> {
-        let own = self.own_queues(vhosts.clone()).await;
-        let listed = self.gather(own, |peer| queues_of(peer, vhosts.clone())).await;
-        let queues = merge::queues(listed.items);
+        let own = self.own_queues(vhosts.clone());
+        let (own, listed) =
+            tokio::join!(own, self.gather_parts(|peer| led_queues_of(peer, part(vhosts))));
+        let queues = merge::queues(own.into_iter().chain(listed.items));
         let queues = self.counts.lock().complete(queues);
         Listed { items: queues, silent: listed.silent }
     }
@@ -93,11 +105,8 @@ impl Cluster {
     /// This node's views of queues: with many of them that is not for the threads of the broker.
     pub(crate) async fn own_queues(&self, vhosts: BTreeSet<VhostName>) -> Vec<wire::Queue> {
         let broker = self.broker.clone();
-        let views = move || {
-            let views = broker.views();
-            let of_vhost = |vhost| views.queues(vhost).iter().map(convert::queue).collect();
-            vhosts.iter().flat_map::<Vec<_>, _>(of_vhost).collect()
-        };
+        let views =
+            move || broker.lookup().queues(&vhosts).iter().map(convert::queue).collect::<Vec<_>>();
         tokio::task::spawn_blocking(views).await.unwrap_or_default()
     }
 
@@ -108,17 +117,24 @@ impl Cluster {
             let listed = self.queues(&BTreeSet::from([name.vhost.clone()])).await;
             return listed.items.into_iter().find(|one| one.queue.name == name.name.as_str());
         };
-        let mut lists = vec![convert::queue(&view)];
-        let leader = view.leader.filter(|_| view.counts.is_none());
-        if let Some(leader) = leader {
-            let mut only = self.view();
-            only.members.retain(|member| member.id == leader);
-            let vhosts = BTreeSet::from([name.vhost.clone()]);
-            let asked = self.peers.ask(&only, |peer| in_time(queues_of(peer, vhosts.clone())));
-            let answers = asked.await.answers.into_iter().flat_map(|(_, queues)| queues);
-            lists.extend(answers.filter(|queue| queue.name == name.name.as_str()));
-        }
+        let of_leader = match view.leader.filter(|_| view.counts.is_none()) {
+            Some(leader) => self.queue_of(leader, name).await,
+            None => None,
+        };
+        let lists = [convert::queue(&view)].into_iter().chain(of_leader);
         self.counts.lock().complete(merge::queues(lists)).into_iter().next()
+    }
+
+    /// A queue as another node knows it; `None` if it knows none, or does not answer.
+    async fn queue_of(&self, node: NodeId, name: &ResourceName) -> Option<wire::Queue> {
+        let view = self.view();
+        let mut peer = self.peers.parts(view.members.iter().find(|member| member.id == node)?)?;
+        let request = wire::QueueName {
+            caller: wire::caller(),
+            vhost: name.vhost.to_string(),
+            name: name.name.to_string(),
+        };
+        in_time(peer.get_queue(request)).await.ok().map(Response::into_inner)
     }
 
     /// Client connections of all nodes.
@@ -143,15 +159,10 @@ impl Cluster {
 
     /// Consumers of queues in virtual hosts, with whose turn it is of those that take turns.
     pub(crate) async fn consumers(&self, vhosts: &BTreeSet<VhostName>) -> Listed<VhostConsumer> {
-        let mut own = Vec::new();
-        for vhost in vhosts {
-            let views = self.broker.views().consumers(vhost);
-            let consumer =
-                |view| VhostConsumer { vhost: vhost.clone(), consumer: convert::consumer(view) };
-            own.extend(views.iter().map(consumer));
-        }
-        let listed = self.gather(own, |peer| consumers_of(peer, vhosts.clone()));
+        let listed = self.gather_parts(|peer| own_consumers_of(peer, part(vhosts)));
         let (mut listed, turns) = tokio::join!(listed, self.turns(vhosts));
+        let own = parts::own_consumers(&self.broker, vhosts).into_iter();
+        listed.items.extend(own.map(|(vhost, consumer)| VhostConsumer { vhost, consumer }));
         let mut consumers: Vec<_> = listed.items.iter().map(|one| one.consumer.clone()).collect();
         merge::note_turns(&mut consumers, turns);
         for (known, noted) in listed.items.iter_mut().zip(consumers) {
@@ -161,9 +172,9 @@ impl Cluster {
     }
 
     async fn turns(&self, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Turn> {
-        let of_vhost = |vhost| self.broker.views().single_active(vhost);
-        let own = vhosts.iter().flat_map(of_vhost).map(|turn| convert::turn(&turn)).collect();
-        self.gather(own, |peer| turns_of(peer, vhosts.clone())).await.items
+        let mut turns = self.gather_parts(|peer| led_turns_of(peer, part(vhosts))).await.items;
+        turns.extend(parts::led_turns(&self.broker, vhosts));
+        turns
     }
 
     /// What the other nodes say of themselves.
@@ -222,37 +233,32 @@ impl Cluster {
     }
 }
 
-async fn queues_of(
-    mut peer: Peer,
-    vhosts: BTreeSet<VhostName>,
+async fn led_queues_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
 ) -> Result<Vec<wire::Queue>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_queues(local_part(vhost.as_str())).await?.into_inner();
-        all.append(&mut collect(batches, |batch| batch.queues).await?);
-    }
-    Ok(all)
+    let batches = peer.led_queues(part).await?.into_inner();
+    collect(batches, |batch| batch.queues).await
 }
 
-async fn consumers_of(
-    mut peer: Peer,
-    vhosts: BTreeSet<VhostName>,
+async fn own_consumers_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
 ) -> Result<Vec<VhostConsumer>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_consumers(local_part(vhost.as_str())).await?.into_inner();
-        let consumers = collect(batches, |batch| batch.consumers).await?;
+    let batches = peer.own_consumers(part).await?.into_inner();
+    collect(batches, |batch| {
+        // Another node names no virtual host that was not asked for.
+        let vhost = VhostName::try_from(batch.vhost.as_str()).unwrap_or_default();
         let known = |consumer| VhostConsumer { vhost: vhost.clone(), consumer };
-        all.extend(consumers.into_iter().map(known));
-    }
-    Ok(all)
+        batch.consumers.into_iter().map(known).collect()
+    })
+    .await
 }
 
-async fn turns_of(mut peer: Peer, vhosts: BTreeSet<VhostName>) -> Result<Vec<wire::Turn>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_turns(local_part(vhost.as_str())).await?.into_inner();
-        all.append(&mut collect(batches, |batch| batch.turns).await?);
-    }
-    Ok(all)
+async fn led_turns_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
+) -> Result<Vec<wire::Turn>, Status> {
+    let batches = peer.led_turns(part).await?.into_inner();
+    collect(batches, |batch| batch.turns).await
 }

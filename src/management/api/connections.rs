@@ -77,8 +77,11 @@ fn shape(connection: &wire::Connection, names: &Names) -> Value {
         "peer_cert_issuer": text(tls.peer_issuer),
         "peer_cert_validity": text(tls.peer_validity),
     });
+    // Clients give a name that tells more than the addresses.
+    let given = shown.pointer("/client_properties/connection_name").cloned();
     if let (Some(fields), Value::Object(of_tls)) = (shown.as_object_mut(), of_tls) {
         fields.extend(of_tls);
+        fields.extend(given.map(|given| ("user_provided_name".to_owned(), given)));
     }
     shown
 }

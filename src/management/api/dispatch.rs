@@ -5,7 +5,7 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
     bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
-    messages, nodes, overview, parameters, permissions, policies, queues, users, vhosts,
+    messages, nodes, overview, parameters, permissions, policies, queues, replicas, users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -27,6 +27,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::Vhosts => Ok(vhosts::list(api, call).await),
         E::Vhost => vhosts::one(api, call).await,
         E::VhostStart => vhosts::start(api, call).await,
+        E::VhostProtection => vhosts::protection(api, call).await,
         E::Users => Ok(users::list(api, false)),
         E::UsersWithoutPermissions => Ok(users::list(api, true)),
         E::UsersBulkDelete => users::bulk_delete(api, call).await,
@@ -45,7 +46,11 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::Queue => queues::one(api, call).await,
         E::QueueContents => queues::purge(api, call).await,
         E::QueueGet => messages::get(api, call).await,
-        E::QueueStatus => queues::status(api, call).await,
+        E::QueueStatus => replicas::status(api, call).await,
+        E::ReplicaAdd => replicas::add(api, call).await,
+        E::ReplicaDelete => replicas::delete(api, call).await,
+        E::ReplicasGrow => replicas::grow(api, call).await,
+        E::ReplicasShrink => replicas::shrink(api, call).await,
         E::Exchanges => exchanges::list(api, call),
         E::Exchange => exchanges::one(api, call).await,
         E::Publish => messages::publish(api, call).await,
@@ -74,6 +79,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::FeatureFlag => features::enable(call),
         E::Aliveness => health::aliveness(api, call),
         E::Health(check) => health::check(api, call, check).await,
-        E::DeprecatedFeatures | E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
+        E::DeprecatedFeatures => Ok(features::deprecated()),
+        E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
     }
 }

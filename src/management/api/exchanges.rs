@@ -86,7 +86,7 @@ fn find(api: &Api, call: &Call) -> Result<Option<ExchangeView>, Refusal> {
 ///
 /// # Errors
 /// 404.
-pub(crate) fn known(api: &Api, call: &Call) -> Result<ExchangeView, Refusal> {
+fn known(api: &Api, call: &Call) -> Result<ExchangeView, Refusal> {
     find(api, call)?.ok_or(Refusal::NoObject)
 }
 

@@ -5,6 +5,7 @@ use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Objects of a page, if the request does not say.
@@ -29,16 +30,29 @@ pub(crate) struct Listing {
     columns: Columns,
 }
 
-/// Columns that every row of a large list has at hand.
-const BY_NAME: &[&str] = &["name", "vhost"];
+/// Which fields of an object are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    All,
+    /// Those of these names.
+    Only(&'a BTreeSet<&'a str>),
+}
 
-/// A large list, whose objects are made one by one.
+impl Wanted<'_> {
+    /// True if the field of that name is made.
+    pub(crate) fn has(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(name),
+        }
+    }
+}
+
+/// A large list, whose objects are made one by one, each as far as it is needed.
 pub(crate) struct Rows {
     pub(crate) count: usize,
-    /// An object of the names of a row: `name` and `vhost`.
-    pub(crate) names: Box<dyn Fn(usize) -> Value + Send>,
-    /// The whole object of a row.
-    pub(crate) object: Box<dyn Fn(usize) -> Value + Send>,
+    /// The object of a row.
+    pub(crate) object: Box<dyn Fn(usize, Wanted<'_>) -> Value + Send>,
 }
 
 impl fmt::Debug for Rows {
@@ -105,18 +119,21 @@ impl Listing {
         self.arranged(items, order, |item, ()| item)
     }
 
-    /// As [`Listing::of_list`], of rows whose objects take long to make: if names decide about the
-    /// page, only those of the page are made.
+    /// As [`Listing::of_list`], of rows whose objects take long to make: of all rows only the fields
+    /// that decide about their order are made, and those of the page then have the wanted columns.
     ///
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
-        let is_name = |column: &String| BY_NAME.contains(&column.as_str());
-        if self.page.is_none() || !self.sort.iter().all(is_name) {
-            return self.of_list((0..rows.count).map(&rows.object).collect(), order);
-        }
-        let names = (0..rows.count).map(|row| ((rows.names)(row), row)).collect();
-        self.arranged(names, order, |_, row| (rows.object)(row))
+        let sorted_by = self.sort.iter().map(String::as_str).chain(order.iter().copied());
+        let first = |path: &'_ str| path.split('.').next().unwrap_or_default().to_owned();
+        let deciding: Vec<String> = sorted_by.map(first).chain(["name".to_owned()]).collect();
+        let deciding = deciding.iter().map(String::as_str).collect();
+        let keys = |row| ((rows.object)(row, Wanted::Only(&deciding)), row);
+        let shown = self.columns.first_names();
+        let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
+        let items = (0..rows.count).map(keys).collect();
+        self.arranged(items, order, |_, row| (rows.object)(row, shown))
     }
 
     /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
@@ -288,6 +305,16 @@ impl Key {
 }
 
 impl Columns {
+    /// The names of the fields that have wanted columns; `None`: all fields are wanted.
+    fn first_names(&self) -> Option<BTreeSet<&str>> {
+        match self {
+            Self::All => None,
+            Self::Only(paths) => {
+                Some(paths.iter().filter_map(|path| path.first()).map(String::as_str).collect())
+            }
+        }
+    }
+
     /// The object with the wanted columns only.
     fn of(&self, item: Value) -> Value {
         match self {
@@ -378,19 +405,25 @@ mod tests {
         assert_eq!(names(&listed("name=b").unwrap()).len(), 3);
     }
 
-    /// Of ten thousand queues, a page by name makes the objects of the page only.
+    /// Of ten thousand queues, a page makes the objects of the page only, whatever it is sorted by.
     #[test]
     fn only_the_objects_of_a_page_are_made() {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);
-        let rows = Rows {
-            count: 1_000,
-            names: Box::new(|row| json!({ "name": format!("q{row:03}"), "vhost": "/" })),
-            object: Box::new(move |row| {
-                count.fetch_add(1, atomic::Ordering::Relaxed);
-                json!({ "name": format!("q{row:03}"), "vhost": "/", "messages": 1_000 - row })
-            }),
+        let object = move |row: usize, wanted: Wanted<'_>| {
+            let fields = [
+                ("name", json!(format!("q{row:03}"))),
+                ("vhost", json!("/")),
+                ("stats", json!({ "in": 1_000 - row })),
+                ("members", json!(["a", "b"])),
+            ];
+            let fields = fields.into_iter().filter(|(name, _)| wanted.has(name));
+            let fields: Map<_, _> = fields.map(|(name, value)| (name.to_owned(), value)).collect();
+            let whole = usize::from(fields.contains_key("members"));
+            count.fetch_add(whole, atomic::Ordering::Relaxed);
+            Value::Object(fields)
         };
+        let rows = Rows { count: 1_000, object: Box::new(object) };
         let listed = |query: &str| {
             let listing = Listing::parse(&Query::parse(query)).unwrap();
             let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
@@ -399,8 +432,10 @@ mod tests {
         let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
         assert_eq!(page(""), ("q002 q003".to_owned(), 2));
         assert_eq!(page("name=q5&sort=name&sort_reverse=true"), ("q597 q596".to_owned(), 2));
-        assert_eq!(page("sort=messages"), ("q997 q996".to_owned(), 1_000));
-        assert_eq!(listed("columns=name").1, 1_000);
+        assert_eq!(page("sort=stats.in"), ("q997 q996".to_owned(), 2));
+        assert_eq!(page("sort=stats.in&columns=name"), ("q997 q996".to_owned(), 0));
+        assert_eq!(listed("").1, 1_000);
+        assert_eq!(listed("columns=name,stats.in").1, 0);
     }
 
     #[test]

@@ -113,9 +113,14 @@ fn all_vhosts(api: &Api) -> BTreeSet<ShortString> {
     api.broker.views().vhosts().into_iter().map(|record| record.name).collect()
 }
 
+/// What stands for the runtime, of which RabbitMQ shows the version.
+pub(crate) const RUNTIME: &str = "Quorate";
+/// What stands for the library of RabbitMQ's cryptography.
+pub(crate) const CRYPTO: &str = "rustls with ring";
+
 /// Names and versions. RabbitMQ shows those of its runtime, which clients print.
 fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
-    let runtime = format!("Quorate {}", facts.version);
+    let runtime = format!("{RUNTIME} {}", facts.version);
     json!({
         "management_version": facts.product_version,
         "rabbitmq_version": facts.product_version,
@@ -124,6 +129,7 @@ fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
         "quorate_version": facts.version,
         "erlang_version": facts.version,
         "erlang_full_version": runtime,
+        "crypto_lib_version": CRYPTO,
         "release_series_support_status": "supported",
         "cluster_name": cluster_name,
         "node": facts.name,

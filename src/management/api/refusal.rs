@@ -36,6 +36,12 @@ pub(crate) enum Refusal {
     /// The path does not take the method; it takes these.
     #[error("Method Not Allowed")]
     Method(String),
+    /// RabbitMQ's answer to operations that its settings do not allow.
+    #[error("{0}")]
+    NotOffered(String),
+    /// The object is protected against the change.
+    #[error("{0}")]
+    Protected(String),
     /// The body must be declared as JSON.
     #[error("Unsupported Media Type")]
     MediaType,
@@ -60,6 +66,8 @@ impl Refusal {
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::BadPage { error, .. } => (StatusCode::BAD_REQUEST, error),
             Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
+            Self::NotOffered(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Protected(_) => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, ""),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
         }
@@ -101,6 +109,8 @@ impl IntoResponse for Refusal {
             | Self::NotFound(_)
             | Self::BadRequest(_)
             | Self::BadPage { .. }
+            | Self::NotOffered(_)
+            | Self::Protected(_)
             | Self::MediaType
             | Self::Unavailable(_) => {}
         }
@@ -137,6 +147,12 @@ impl From<ChangeError> for Refusal {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Denied(Denial::NoSuchUser(_) | Denial::NoSuchVhost(_)) => Self::NoObject,
+            ChangeError::Denied(denial @ Denial::VhostProtected(_)) => {
+                Self::Protected(denial.to_string())
+            }
+            ChangeError::Denied(denial @ Denial::ProtectionTooEarly { .. }) => {
+                Self::Unavailable(denial.to_string())
+            }
             ChangeError::Denied(
                 denial @ (Denial::UserExists(_)
                 | Denial::InvalidPattern { .. }

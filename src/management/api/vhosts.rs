@@ -6,7 +6,7 @@ use crate::api::cluster::KnownQueue;
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
-use quorate_catalog::{AccessCommand, VhostMetadata, VhostRecord, VhostUpdate};
+use quorate_catalog::{AccessCommand, PermissionRecord, VhostMetadata, VhostRecord, VhostUpdate};
 use quorate_types::{QueueType, ShortString, VhostName};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,10 @@ fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> 
             "description": metadata.description,
             "tags": tags,
             "default_queue_type": queue_type,
+            "protected_from_deletion": record.protected,
         },
         "tracing": record.tracing,
-        "protected_from_deletion": false,
+        "protected_from_deletion": record.protected,
         "cluster_state": states,
     });
     if let (Some((ready, unacknowledged)), Some(fields)) = (messages, shown.as_object_mut()) {
@@ -149,11 +150,29 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             default_queue_type,
         };
         operator.change_access(AccessCommand::AddVhost { vhost: vhost.clone(), metadata }).await?;
+        // As in RabbitMQ, who makes a virtual host may use it.
+        let [configure, write, read] = [".*"; 3].map(str::to_owned);
+        let user = call.caller.user.clone();
+        let all = PermissionRecord { vhost: vhost.clone(), user, configure, write, read };
+        operator.change_access(AccessCommand::SetPermissions(all)).await?;
     }
     if let Some(tracing) = tracing {
         operator.change_access(AccessCommand::SetTracing { vhost, tracing }).await?;
     }
     Ok(Answer::put(!was_there))
+}
+
+/// Protects a virtual host from deletion, or lifts the protection.
+pub(crate) async fn protection(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.vhost(api)?;
+    let protected = match call.method {
+        Method::Put | Method::Post => true,
+        Method::Delete => false,
+        Method::Get => return Err(Refusal::NoObject),
+    };
+    let set = AccessCommand::SetProtection { vhost, protected };
+    api.broker.operator().change_access(set).await?;
+    Ok(Answer::done())
 }
 
 /// Starts a virtual host on a node, where it runs anyhow.
@@ -181,6 +200,7 @@ mod tests {
             metadata: VhostMetadata::default(),
             limits: VhostLimits::default(),
             tracing: false,
+            protected: false,
         };
         let nodes = ["rabbit1@a".to_owned()];
         let shown = shape(&record, Some((3, 2)), &nodes);

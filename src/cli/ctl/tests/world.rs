@@ -456,7 +456,7 @@ impl Source for World {
 
     async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let mut catalog = self.catalog.lock().unwrap();
-        if let Some(denial) = catalog.missing_of(&command) {
+        if let Some(denial) = catalog.refusal_of(&command) {
             return Err(denial.into());
         }
         let commands = vec![CatalogCommand::Access(command)];
