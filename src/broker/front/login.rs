@@ -6,7 +6,7 @@
 //! delay is 1 s, and up to 5 s for a source that has failed often within a minute. At most 4,096
 //! answers wait at the same time; further ones are sent at once.
 
-use crate::Broker;
+use crate::{Broker, views::attempts::LoginProtocol};
 use parking_lot::Mutex;
 use quorate_types::{ShortString, Source};
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
@@ -92,16 +92,22 @@ impl Logins {
 impl Broker {
     /// Authenticates a client by its password, or without one where none is required. A
     /// failure is answered with a delay.
-    pub async fn log_in(&self, user: &ShortString, password: Option<&[u8]>, from: IpAddr) -> bool {
+    pub async fn log_in(
+        &self,
+        protocol: LoginProtocol,
+        user: &ShortString,
+        password: Option<&[u8]>,
+        from: IpAddr,
+    ) -> bool {
         let loopback = from.to_canonical().is_loopback();
         let right = match password {
             Some(password) => self.authenticate(user, password, loopback),
             None => self.admits(user, loopback),
         };
+        let node = &self.0;
+        node.base.context.counters.logins.add(protocol, user, from, right);
         if !right {
-            let node = &self.0;
             tracing::info!(%from, ?user, "login refused");
-            node.base.context.counters.logins_refused.add(1);
             let delay = Duration::from_millis(node.base.context.settings.login_failure_delay_ms);
             node.clients.logins.wait(from, delay).await;
         }

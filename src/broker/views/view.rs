@@ -7,6 +7,9 @@
 //! of clients of this node.
 
 pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
+pub use crate::views::attempts::{Attempts, LoginProtocol, SourceAttempts};
+pub use crate::views::figures::{ExchangeTraffic, QueueFigure, Traffic, WAIT_BOUNDS_MS, Waits};
+pub use quorate_client::ChannelTraffic;
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
 use crate::{
@@ -205,6 +208,8 @@ pub struct ChannelView {
     pub acks_uncommitted: u64,
     /// Limit of unsettled deliveries of the channel, 0 for none.
     pub prefetch: u16,
+    /// Messages that have passed through it.
+    pub traffic: ChannelTraffic,
 }
 
 /// One consumer of a client of this node.
@@ -268,6 +273,10 @@ pub struct GroupView {
     pub purged: LogIndex,
     /// Bytes of the log on disk.
     pub log_bytes: u64,
+    /// Number of entries that this node has proposed and applied as the leader.
+    pub rounds: u64,
+    /// Sum of the times from the proposal of these entries until they were applied, microseconds.
+    pub rounds_us: u64,
 }
 
 /// State of this node: its alarms, resources and replicas.
@@ -390,8 +399,8 @@ pub struct MetricsView {
     pub connections_closed: u64,
     /// Counter: channels that were opened.
     pub channels_opened: u64,
-    /// Logins that were refused.
-    pub logins_refused: u64,
+    /// Logins, by protocol.
+    pub logins: Vec<Attempts>,
     /// Counter: channels that were closed.
     pub channels_closed: u64,
     /// Counter: declares that were answered by declare-ok, without passive ones.
@@ -444,6 +453,10 @@ pub struct MetricsView {
     pub bodies_read: u64,
     /// Counter: snapshots installed.
     pub snapshots_installed: u64,
+    /// How long messages of the led queues waited for their first delivery.
+    pub waits: Waits,
+    /// Body sizes of publishes received.
+    pub message_bytes: HistogramView,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
     /// Bytes of each synced write.

@@ -148,11 +148,6 @@ fn clients(page: &mut Page, view: &MetricsView) {
             "Total number of connections closed or terminated",
             view.connections_closed,
         ),
-        (
-            "rabbitmq_auth_attempts_failed_total",
-            "Total number of failed authentication attempts",
-            view.logins_refused,
-        ),
         ("rabbitmq_channels_opened_total", "Total number of channels opened", view.channels_opened),
         ("rabbitmq_channels_closed_total", "Total number of channels closed", view.channels_closed),
     ];
