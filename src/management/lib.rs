@@ -13,13 +13,14 @@ mod merge;
 mod metrics;
 mod peers;
 mod policies;
+mod rates;
 mod readiness;
 mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/members.proto` and `proto/statistics.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -49,5 +50,6 @@ pub use liveness::Pulses;
 pub use members::MemberService;
 pub use peers::Peers;
 pub use policies::PolicyService;
+pub use rates::{Rates, Sampling, StatisticsService};
 pub use readiness::log_readiness;
 pub use source::Source;

@@ -1,6 +1,9 @@
 //! Requests to the other nodes of the cluster for their parts of a list.
 
-use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
+use crate::wire::{
+    self, access_client::AccessClient, admin_client::AdminClient,
+    statistics_client::StatisticsClient,
+};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::view::{ClusterView, MemberView};
@@ -24,6 +27,9 @@ pub(crate) type Peer = AdminClient<Channel>;
 
 /// The access service of another node.
 pub(crate) type AccessPeer = AccessClient<Channel>;
+
+/// The statistics service of another node.
+pub(crate) type StatisticsPeer = StatisticsClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -57,10 +63,33 @@ impl Peers {
     where
         F: Future<Output = Result<T, Status>>,
     {
+        self.ask_over(cluster, |channel| question(AdminClient::new(channel))).await
+    }
+
+    /// As [`Peers::ask`], for their statistics.
+    pub(crate) async fn ask_statistics<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(StatisticsPeer) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.ask_over(cluster, |channel| question(StatisticsClient::new(channel))).await
+    }
+
+    async fn ask_over<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(Channel) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let stays = |member: &&MemberView| member.state != MemberState::Leaving;
         let others = cluster.members.iter().filter(stays).filter(|it| it.id != self.this);
         let asked = others.map(|member| {
-            let question = self.peer(member.id, &member.rpc_address).map(&question);
+            let question = self.channel(member.id, &member.rpc_address).map(&question);
             let running = member.running;
             async move {
                 let answer = match question {
@@ -86,10 +115,6 @@ impl Peers {
             }
         }
         answers
-    }
-
-    fn peer(&self, node: NodeId, address: &str) -> Option<Peer> {
-        Some(AdminClient::new(self.channel(node, address)?))
     }
 
     /// The access service of another member that can be reached.

@@ -2,12 +2,16 @@
 
 pub use quorate_queue::{Traffic, WAIT_BOUNDS_MS, Waits};
 
-use crate::views::{
-    administration::{Operator, Views},
-    attempts::{Attempts, SourceAttempts},
+use crate::{
+    client::{ChannelReport, SocketReport},
+    views::{
+        administration::{Operator, Views},
+        attempts::{Attempts, SourceAttempts},
+    },
 };
+use quorate_catalog::ConnectionId;
 use quorate_queue::QueueFigures;
-use quorate_types::{QueueId, QueueType, ResourceName, Timestamp};
+use quorate_types::{Home, QueueId, QueueType, ResourceName, Timestamp, VhostName};
 
 /// Queues of one home that are read at once, so that the home's machine is not locked for long.
 const CHUNK: usize = 256;
@@ -50,10 +54,72 @@ pub struct ExchangeTraffic {
     pub dropped: u64,
 }
 
+/// What the socket of one connection has carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionFigure {
+    /// Id of the connection.
+    pub id: ConnectionId,
+    /// Its virtual host.
+    pub vhost: VhostName,
+    /// Counts of its socket.
+    pub socket: SocketReport,
+}
+
+/// What has passed through one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelFigure {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// The channel number in frames.
+    pub number: u16,
+    /// The channel's state as its front end last reported it.
+    pub report: ChannelReport,
+}
+
+/// Figures of the objects of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Homes that the node leads, that of its connection-bound queues among them.
+    pub homes: Vec<Home>,
+    /// The queues of these homes.
+    pub queues: Vec<QueueFigure>,
+    /// The exchanges that its clients have published to.
+    pub exchanges: Vec<(ResourceName, ExchangeTraffic)>,
+    /// Its clients' connections.
+    pub connections: Vec<ConnectionFigure>,
+    /// Their channels.
+    pub channels: Vec<ChannelFigure>,
+}
+
 impl Views<'_> {
-    /// Figures of all queues that this node leads or is the home of.
+    /// Figures of all objects of this node.
     #[must_use]
-    pub fn queue_figures(&self) -> Vec<QueueFigure> {
+    pub fn figures(&self) -> Figures {
+        let homes = self.0.base.led.homes();
+        let mut figures = Figures {
+            homes,
+            queues: self.queue_figures(),
+            exchanges: self.exchange_traffic(),
+            ..Figures::default()
+        };
+        for connection in self.0.clients.connections.all() {
+            figures.connections.push(ConnectionFigure {
+                id: connection.id,
+                vhost: connection.info.vhost.clone(),
+                socket: *connection.reported.socket.lock(),
+            });
+            let channels = connection.reported.channels.lock();
+            figures.channels.extend(channels.iter().map(|(number, open)| ChannelFigure {
+                connection: connection.id,
+                number: *number,
+                report: open.report,
+            }));
+        }
+        figures
+    }
+
+    /// Figures of all queues that this node leads or is the home of.
+    pub(crate) fn queue_figures(&self) -> Vec<QueueFigure> {
         let led = &self.0.base.led;
         let mut all = Vec::new();
         for home in led.homes() {
@@ -74,8 +140,7 @@ impl Views<'_> {
     }
 
     /// What this node's clients have published to each exchange.
-    #[must_use]
-    pub fn exchange_traffic(&self) -> Vec<(ResourceName, ExchangeTraffic)> {
+    fn exchange_traffic(&self) -> Vec<(ResourceName, ExchangeTraffic)> {
         let base = &self.0.base;
         let exchanges = &base.context.counters.exchanges;
         let (kept, gone): (Vec<_>, Vec<_>) = {

@@ -121,7 +121,8 @@ impl Node {
         view.election = histogram(election);
         view.checkpoint = histogram(checkpoint);
         let stats = self.base.context.database_stats();
-        let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats;
+        let DatabaseStats { writer, run_cache_bytes, bodies_read, log_files } = stats;
+        view.log_files = log_files;
         view.sync_bytes = histogram(writer.batch_bytes);
         view.sync = histogram(writer.sync_us);
         view.run_cache_bytes = run_cache_bytes as u64;

@@ -8,9 +8,13 @@
 
 pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
 pub use crate::views::attempts::{Attempts, LoginProtocol, SourceAttempts};
-pub use crate::views::figures::{ExchangeTraffic, QueueFigure, Traffic, WAIT_BOUNDS_MS, Waits};
-pub use quorate_client::ChannelTraffic;
+pub use crate::views::figures::{
+    ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure, Traffic,
+    WAIT_BOUNDS_MS, Waits,
+};
+pub use quorate_client::{ChannelReport, ChannelTraffic};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
+pub use quorate_storage::LogFiles;
 
 use crate::{
     client::{SocketReport, TlsReport},
@@ -457,6 +461,8 @@ pub struct MetricsView {
     pub waits: Waits,
     /// Body sizes of publishes received.
     pub message_bytes: HistogramView,
+    /// Files and tables of the log.
+    pub log_files: LogFiles,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
     /// Bytes of each synced write.

@@ -8,6 +8,7 @@
 //! An answer about the cluster waits one second for other nodes, and says which have not answered in
 //! the header `x-quorate-silent-nodes`.
 
+mod attempts;
 mod audit;
 mod body;
 mod call;
@@ -21,6 +22,8 @@ mod list;
 mod names;
 mod refusal;
 mod route;
+mod spans;
+mod statistics;
 mod uri;
 
 mod bindings;
@@ -49,11 +52,13 @@ use crate::api::call::{Answer, Api, Call, Content};
 use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::list::Listing;
+pub(crate) use crate::api::overview::set_cluster_name;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::{Check, Endpoint, Method, Needs, Route};
-use crate::api::uri::Query;
+pub(crate) use crate::api::uri::Query;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
+use crate::rates::Rates;
 use crate::peers::Peers;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -99,8 +104,8 @@ struct Service {
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
-pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
-    let cluster = Cluster::new(broker.clone(), peers);
+pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers, rates: Rates) -> Router {
+    let cluster = Cluster::new(broker.clone(), peers, rates);
     let service = Service {
         api: Api { broker, facts, cluster },
         bodies: Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES)),

@@ -10,7 +10,8 @@ use crate::api::list::Rows;
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use quorate_client::{Operation, QueueDeclare};
 use quorate_types::{ResourceName, ShortString};
 use serde_json::{Value, json};
@@ -84,7 +85,12 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
 /// The queues of virtual hosts.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = call.vhosts(api)?;
-    let (listed, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Queues),
+    );
     let queues = Arc::new(listed.items);
     let named = Arc::clone(&queues);
     let name = |known: &KnownQueue| json!({ "name": known.queue.name, "vhost": known.queue.vhost });
@@ -92,7 +98,10 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         count: queues.len(),
         names: Box::new(move |row| named.get(row).map(name).unwrap_or_default()),
         object: Box::new(move |row| {
-            queues.get(row).map(|known| shape(known, &names)).unwrap_or_default()
+            let shown = |known: &KnownQueue| {
+                book.with(shape(known, &names), Key::of_queue(&known.queue).as_ref())
+            };
+            queues.get(row).map(shown).unwrap_or_default()
         }),
     };
     Ok(Answer::rows(BY_NAME, rows).without(listed.silent))
@@ -109,7 +118,12 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = call.resource(api, "queue")?;
-    let (known, names) = tokio::join!(api.cluster.queue(&name), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (known, names, book) = tokio::join!(
+        api.cluster.queue(&name),
+        Names::of(api),
+        Book::of_one(api, &spans, SampledKind::Queues, &name),
+    );
     let known = known.ok_or(Refusal::NoObject)?;
     // An autoscaler would take 0 for the truth.
     let Some(counts) = known.queue.counts else {
@@ -121,7 +135,7 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         0 => (Vec::new(), Vec::new()),
         _ => consumer_details(api, &name, &known, &names).await,
     };
-    let mut shown = shape(&known, &names);
+    let mut shown = book.with(shape(&known, &names), Key::of_queue(&known.queue).as_ref());
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));
