@@ -1,4 +1,4 @@
-//! The smallest HTTP client that the tests need: one GET, read to the end.
+//! The smallest HTTP client that the tests need: one GET, read to the end, of nobody or of a user.
 
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,13 +23,27 @@ pub async fn get(address: &str, path: &str) -> io::Result<Response> {
     ask(address, path, "").await
 }
 
-/// As [`get`], by the user `guest`.
+/// As [`get`], as the user `guest` with this password.
 ///
 /// # Errors
 /// As [`get`].
-pub async fn get_as_guest(address: &str, path: &str) -> io::Result<Response> {
-    // `guest:guest` in base64.
-    ask(address, path, "Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n").await
+pub async fn get_as_guest(address: &str, path: &str, password: &str) -> io::Result<Response> {
+    let credentials = base64(format!("guest:{password}").as_bytes());
+    ask(address, path, &format!("Authorization: Basic {credentials}\r\n")).await
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS.get((word >> (18 - 6 * place) & 63) as usize).copied();
+            text.push(if place > three.len() { '=' } else { char::from(letter.unwrap_or(b'=')) });
+        }
+    }
+    text
 }
 
 async fn ask(address: &str, path: &str, headers: &str) -> io::Result<Response> {

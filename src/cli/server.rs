@@ -23,17 +23,19 @@ use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, parts_server::PartsServer,
     policies_server::PoliciesServer, process_admin_server::ProcessAdminServer,
+    statistics_server::StatisticsServer,
 };
 use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, PartService, Peers,
-    PolicyService, ProcessService, Pulses, Router, log_readiness,
+    PolicyService, ProcessService, Pulses, Rates, Router, Sampling, StatisticsService,
+    log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, lookup_host};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -228,8 +230,10 @@ pub(crate) async fn run(
     let pulses =
         Pulses::watch(&[("quorate", Handle::current()), ("clients", clients.runtime.clone())]);
     let http = (http, http_tls.zip(tls.http));
-    let connections = (pulses, connector.clone());
-    let served = Served::begin(&prepared, &facts, process, (rpc, http), connections);
+    let rates = Rates::new(sampling(settings));
+    tokio::spawn(rates.clone().run(prepared.broker.clone()));
+    let inside = (pulses, rates);
+    let served = Served::begin(&prepared, &facts, process, (rpc, http), inside, connector.clone());
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
         tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
@@ -287,17 +291,18 @@ impl Served {
         facts: &Arc<NodeFacts>,
         process: Arc<OwnProcess>,
         (rpc, (http, https)): (Listener, (TcpListener, Option<(TcpListener, Acceptor)>)),
-        (pulses, connector): (Pulses, Connector),
+        (pulses, rates): (Pulses, Rates),
+        connector: Connector,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
         let peers = Peers::new(facts.id, connector);
-        let routes = routes(prepared, facts, pulses.clone(), peers.clone());
+        let routes = routes(prepared, facts, (pulses.clone(), rates.clone()), peers.clone());
         let routes = routes.add_service(ProcessAdminServer::new(ProcessService::new(process)));
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
-        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers);
-        let router = quorate_management::router(broker.clone(), facts, pulses).merge(api);
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, rates.clone());
+        let router = quorate_management::router(broker.clone(), facts, pulses, rates).merge(api);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }
 
@@ -312,15 +317,29 @@ impl Served {
     }
 }
 
+fn sampling(settings: &Settings) -> Sampling {
+    Sampling {
+        interval: Duration::from_millis(settings.statistics_interval_ms),
+        retention: Duration::from_millis(settings.statistics_retention_ms),
+    }
+}
+
 /// What the rpc port serves: the links of other nodes, and what `quorate ctl` asks.
-fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
+fn routes(
+    prepared: &Prepared,
+    facts: &Arc<NodeFacts>,
+    (pulses, rates): (Pulses, Rates),
+    peers: Peers,
+) -> Routes {
     let broker = &prepared.broker;
+    let statistics = StatisticsService::new(broker.clone(), rates);
     let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
     let access = AccessService::new(broker.clone(), peers);
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
     let routes = routes.add_service(PartsServer::new(PartService::new(broker.clone())));
+    let routes = routes.add_service(StatisticsServer::new(statistics));
     routes.add_service(PoliciesServer::new(policies))
 }
 

@@ -33,7 +33,7 @@ fn nodes(nodes: &[NodeId]) -> Vec<u32> {
     nodes.iter().map(|node| u32::from(node.0)).collect()
 }
 
-fn queue_id(id: QueueId) -> wire::QueueId {
+pub(crate) fn queue_id(id: QueueId) -> wire::QueueId {
     let (group, node) = match id.home {
         Home::Group(group) => (u32::from(group.0), 0),
         Home::Node(node) => (0, u32::from(node.0)),
@@ -41,7 +41,7 @@ fn queue_id(id: QueueId) -> wire::QueueId {
     wire::QueueId { group, node, index: id.index, position: id.position }
 }
 
-fn connection_id(id: ConnectionId) -> wire::ConnectionId {
+pub(crate) fn connection_id(id: ConnectionId) -> wire::ConnectionId {
     wire::ConnectionId {
         node: u32::from(id.session.node.0),
         start: id.session.start.0,

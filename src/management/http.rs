@@ -1,15 +1,18 @@
 //! Health and metrics over HTTP, with or without TLS.
 //!
 //! Counting the contents of 100,000 queues takes long, and anybody may request `/metrics`. So a
-//! page is reused for 20 times as long as it took to write, at most 1 s.
+//! page is reused for 20 times as long as it took to write, at most 1 s. Pages of chosen families are
+//! written one at a time.
 
+use crate::api::Query;
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
-use crate::metrics;
+use crate::metrics::{self, Scrape, Wanted};
+use crate::rates::Rates;
 use crate::source::Source;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -19,6 +22,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use quorate_broker::view::Figures;
 use quorate_tls::{Acceptor, Stream};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -70,10 +74,14 @@ struct Shown<S> {
     source: S,
     facts: Arc<NodeFacts>,
     pulses: Pulses,
-    page: Arc<Mutex<Page>>,
+    rates: Rates,
+    /// The page without objects, and the page with them.
+    pages: [Arc<Mutex<Page>>; 2],
+    /// Held while a page of chosen families is written.
+    detailed: Arc<Mutex<()>>,
 }
 
-/// The last page of `/metrics`. Counting the contents of 100,000 queues takes a while, and anybody
+/// The last page of `/metrics` or `/metrics/per-object`. Counting the contents of 100,000 queues takes a while, and anybody
 /// may request it; a cheap page is soon written again.
 #[derive(Debug, Default)]
 struct Page {
@@ -94,13 +102,16 @@ impl Page {
     }
 }
 
-/// The pages of a node: `/health/live`, `/health/ready`, `/metrics`.
-pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses) -> Router {
+/// The pages of a node: `/health/live`, `/health/ready`, `/metrics` and below.
+pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates: Rates) -> Router {
+    let (pages, detailed) = (Default::default(), Arc::default());
     Router::new()
         .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
-        .route("/metrics", get(numbers::<S>))
-        .with_state(Shown { source, facts, pulses, page: Arc::default() })
+        .route("/metrics", get(aggregated::<S>))
+        .route("/metrics/per-object", get(per_object::<S>))
+        .route("/metrics/detailed", get(detailed::<S>))
+        .with_state(Shown { source, facts, pulses, rates, pages, detailed })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -240,12 +251,73 @@ fn unavailable(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
-async fn numbers<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    let text = shown.page.lock().shown(|| {
-        let (view, cluster) = (shown.source.metrics(), shown.source.cluster());
-        metrics::text(&shown.facts, ProcessFacts::read(), &cluster, &view)
-    });
+impl<S: Source> Shown<S> {
+    /// Writes a page about the node, with figures of its objects if they are shown.
+    fn write(
+        &self,
+        wanted: &Wanted,
+        with_objects: bool,
+        page: impl FnOnce(&Scrape<'_>) -> String,
+    ) -> String {
+        let (view, cluster) = (self.source.metrics(), self.source.cluster());
+        let figures = if with_objects { self.source.figures() } else { Figures::default() };
+        let name = self.source.cluster_name();
+        page(&Scrape {
+            facts: &self.facts,
+            process: ProcessFacts::read(),
+            cluster: &cluster,
+            name: name.as_deref(),
+            view: &view,
+            figures: &figures,
+            rates: &self.rates,
+            wanted,
+        })
+    }
+}
+
+fn exposition(text: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Writes a page where that may take its time.
+async fn written(write: impl FnOnce() -> Bytes + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(write).await {
+        Ok(text) => exposition(text),
+        Err(_) => unavailable("the page was not written"),
+    }
+}
+
+async fn aggregated<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    written(move || {
+        let [page, _] = &shown.pages;
+        let write = || shown.write(&Wanted::default(), false, metrics::aggregated);
+        page.lock().shown(write)
+    })
+    .await
+}
+
+async fn per_object<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    written(move || {
+        let [_, page] = &shown.pages;
+        let write = || shown.write(&Wanted::default(), true, metrics::per_object);
+        page.lock().shown(write)
+    })
+    .await
+}
+
+/// 400 that names what a scrape asks for wrongly.
+async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): RawQuery) -> Response {
+    let query = Query::parse(query.as_deref().unwrap_or_default());
+    let wanted = match Wanted::parse(query.iter()) {
+        Ok(wanted) => wanted,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    written(move || {
+        let _turn = shown.detailed.lock();
+        let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
+        shown.write(&wanted, true, page).into()
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -17,13 +17,14 @@ mod parts;
 mod peers;
 mod policies;
 mod process;
+mod rates;
 mod readiness;
 mod source;
 #[cfg(test)]
 mod tests;
 
 /// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
-/// `proto/members.proto`, `proto/parts.proto` and `proto/process.proto`.
+/// `proto/members.proto`, `proto/parts.proto`, `proto/process.proto` and `proto/statistics.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -56,5 +57,6 @@ pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use process::{LogLine, Process, ProcessService};
+pub use rates::{Rates, Sampling, StatisticsService};
 pub use readiness::log_readiness;
 pub use source::Source;

@@ -2,6 +2,7 @@
 
 use crate::wire::{
     self, access_client::AccessClient, admin_client::AdminClient, parts_client::PartsClient,
+    statistics_client::StatisticsClient,
 };
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -29,6 +30,9 @@ pub(crate) type PartPeer = PartsClient<Channel>;
 
 /// The access service of another node.
 pub(crate) type AccessPeer = AccessClient<Channel>;
+
+/// The statistics service of another node.
+pub(crate) type StatisticsPeer = StatisticsClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -63,6 +67,18 @@ impl Peers {
         F: Future<Output = Result<T, Status>>,
     {
         self.ask_on(cluster, |channel| question(AdminClient::new(channel))).await
+    }
+
+    /// As [`Peers::ask`], for their statistics.
+    pub(crate) async fn ask_statistics<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(StatisticsPeer) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.ask_on(cluster, |channel| question(StatisticsClient::new(channel))).await
     }
 
     /// Asks every other member at once for its part of a list, as [`Peers::ask`].

@@ -8,7 +8,7 @@ use crate::{
     digest::{self, Step},
     expire::Expiry,
     level::{LevelState, Part, Place},
-    machine::Machine,
+    machine::{Caller, Machine},
     queue::Queue,
     store::StoreError,
 };
@@ -20,6 +20,7 @@ impl Machine {
     pub(crate) fn enqueue(
         &mut self,
         part: Part,
+        caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
         let Some(run) = apply.entry.runs.get(part.run as usize) else { return Ok(Reply::Gone) };
@@ -33,6 +34,9 @@ impl Machine {
             return Ok(Reply::Gone);
         };
         queue.touch(apply);
+        if caller.session().is_some() {
+            queue.traffic.published += u64::from(part.count);
+        }
         if queue.has_letters_enough() {
             apply.cut(part);
             return Ok(Reply::Refused(vec![(0, part.count.saturating_sub(1))]));

@@ -50,6 +50,8 @@ pub(crate) struct LevelState {
     entry_end: u32,
     /// This entry has added messages to the window.
     appended: bool,
+    /// When the fresh message before the head was enqueued; for lists only, unknown after a start.
+    passed: Option<Timestamp>,
 }
 
 /// Part of a run of the entry being applied.
@@ -91,6 +93,17 @@ impl LevelState {
     /// True if a ready message has an `expiration` of its own.
     pub(crate) fn has_expiring(&self) -> bool {
         self.record.fresh_expiring + self.requeued_expiring > 0
+    }
+
+    /// When the oldest ready message was enqueued, without a read of the store: if its head is not in
+    /// memory, the time of the message before it, which is a little earlier. `None`: there is no
+    /// message, or its time is not known.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        if let Some((_, queued)) = self.requeued.first_key_value() {
+            return Some(queued.enqueued_at);
+        }
+        let head = self.window.front().or(self.first.as_ref()).map(|queued| queued.enqueued_at);
+        head.or(self.passed).filter(|_| self.record.fresh > 0)
     }
 
     pub(crate) fn requeued_record(&self) -> Option<RequeuedRecord> {
@@ -210,6 +223,7 @@ impl LevelState {
         self.record.fresh_bytes -= u64::from(queued.head.body_bytes);
         self.record.fresh_expiring -= u64::from(queued.head.expiration_ms.is_some());
         self.living.add(queued.message.index);
+        self.passed = Some(queued.enqueued_at);
         self.advance_past(queued.message, apply.index);
         Ok(Some(queued))
     }

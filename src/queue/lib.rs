@@ -48,6 +48,7 @@ mod number_set;
 mod outbox;
 mod queue_ttl;
 mod tally;
+mod traffic;
 mod transfer;
 mod transfer_map;
 mod wake;
@@ -76,4 +77,5 @@ pub use record::{
 pub use retry::{DelayedRetry, RetryAfter};
 pub use store::{MessageStore, RunHead, StoreError};
 pub use tally::{DeadLetterFact, DeadLetterStrategy};
-pub use view::{ConsumerView, QueueView};
+pub use traffic::{Traffic, WAIT_BOUNDS_MS, Waits};
+pub use view::{ConsumerView, QueueFigures, QueueView};

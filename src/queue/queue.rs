@@ -12,6 +12,7 @@ use crate::{
     record::{GetsRecord, QueueRecord, QueuedMessage},
     service_queue::ServiceQueue,
     store::StoreError,
+    traffic::Traffic,
     transfer::Refusal,
 };
 use quorate_types::{
@@ -61,6 +62,8 @@ pub(crate) struct Queue {
     touched: bool,
     unstable: bool,
     pub(crate) changed_consumers: Vec<ConsumerId>,
+    /// For rates; no part of the state.
+    pub(crate) traffic: Traffic,
     changed_gets: Vec<SessionId>,
 }
 
@@ -107,6 +110,7 @@ impl Queue {
             touched: false,
             unstable: false,
             changed_consumers: Vec::new(),
+            traffic: Traffic::default(),
             changed_gets: Vec::new(),
         }
     }

@@ -145,6 +145,7 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) -> usize {
         let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
+        let no_ack = consumer.terms.no_ack;
         let (levels, limit_of_returns) = (&mut self.levels, self.config.delivery_limit);
         let (retry, now) = (self.config.delayed_retry, apply.now);
         let digest = &mut apply.digest;
@@ -170,6 +171,9 @@ impl Queue {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
             self.unacked -= taken as u64;
+            if fate == Fate::Done && !no_ack {
+                self.traffic.acknowledged += taken as u64;
+            }
             self.arrived += taken as u64 - delayed;
             apply.spend(taken);
             self.change_consumer(id);
@@ -196,6 +200,7 @@ impl Queue {
         match fate {
             Fate::Dies(reason) => self.die(queued, reason, apply),
             Fate::Done => {
+                self.traffic.acknowledged += 1;
                 let mut burial = Burial::default();
                 burial.add(&mut self.levels, queued.message);
                 burial.end(&mut self.levels);

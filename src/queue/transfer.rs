@@ -114,7 +114,7 @@ impl Machine {
             queue.refusals.remove(&from);
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), 0);
         }
-        self.enqueue(part, apply)
+        self.enqueue(part, caller, apply)
     }
 }
 

@@ -37,6 +37,7 @@ mod limits;
 mod many_queues;
 mod members;
 mod memory;
+mod metrics;
 mod minority;
 mod names;
 mod node_limits;

@@ -74,7 +74,8 @@ async fn page(cluster: &Cluster, count: usize, column: &str) -> Duration {
     for round in 0..5 {
         let node = cluster.node(round % 3 + 1);
         let begun = Instant::now();
-        let answer = http::get_as_guest(&node.http_address(), &path).await.expect("an answer");
+        let answer =
+            http::get_as_guest(&node.http_address(), &path, "guest").await.expect("an answer");
         times.push(begun.elapsed());
         assert_eq!(answer.status, 200, "{}", answer.body);
         assert!(!answer.headers.contains("silent-nodes"), "{}", answer.headers);

@@ -10,7 +10,7 @@
 //! from one source have not passed, further logins of that user from there wait before their passwords
 //! are checked.
 
-use crate::Broker;
+use crate::{Broker, views::attempts::LoginProtocol};
 use parking_lot::Mutex;
 use quorate_types::{ShortString, Source};
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
@@ -147,20 +147,26 @@ impl Logins {
 impl Broker {
     /// Authenticates a client by its password, or without one where none is required. A
     /// failure is answered with a delay.
-    pub async fn log_in(&self, user: &ShortString, password: Option<&[u8]>, from: IpAddr) -> bool {
+    pub async fn log_in(
+        &self,
+        protocol: LoginProtocol,
+        user: &ShortString,
+        password: Option<&[u8]>,
+        from: IpAddr,
+    ) -> bool {
         let (node, loopback) = (&self.0, from.to_canonical().is_loopback());
         if !node.clients.logins.may_try(from, user).await {
             tracing::info!(%from, ?user, "login refused: too many have failed");
-            node.base.context.counters.logins_refused.add(1);
+            node.base.context.counters.logins.add(protocol, user, from, false);
             return false;
         }
         let right = match password {
             Some(password) => self.authenticate(user, password, loopback),
             None => self.admits(user, loopback),
         };
+        node.base.context.counters.logins.add(protocol, user, from, right);
         if !right {
             tracing::info!(%from, ?user, "login refused");
-            node.base.context.counters.logins_refused.add(1);
             let delay = Duration::from_millis(node.base.context.settings.login_failure_delay_ms);
             node.clients.logins.wait(from, user, delay).await;
         }

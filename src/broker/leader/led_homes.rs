@@ -220,6 +220,14 @@ impl LedHomes {
         }
     }
 
+    /// The present time of the home's clock; `None` if this node does not lead it.
+    pub(crate) fn now(&self, home: Home) -> Option<Timestamp> {
+        match home {
+            Home::Group(group) => self.sequencers.get(&group)?.now(),
+            Home::Node(_) => Some(self.local.now()),
+        }
+    }
+
     /// The instant at which the home's clock shows that time; `None` if this node does not lead it.
     pub(crate) fn moment(&self, home: Home, time: Timestamp) -> Option<Instant> {
         match home {

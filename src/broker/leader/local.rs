@@ -141,8 +141,7 @@ impl LocalQueues {
         if batches.is_empty() && commands.is_empty() {
             return None;
         }
-        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let stamp = Stamp { time: Timestamp(elapsed), wall: self.wall.now() };
+        let stamp = Stamp { time: self.now(), wall: self.wall.now() };
         let (mut entry, bodies) = batch::merge(batches, stamp);
         if !commands.is_empty() {
             entry.batches.push(Batch { origin: Origin::Leader, commands });
@@ -167,6 +166,11 @@ impl LocalQueues {
             found.push(kept.map_or(StoredMessage::Absent, |kept| state.store.bodies.read(kept)));
         }
         found
+    }
+
+    /// The present time of the clock of these queues.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The instant at which the clock of these queues shows that time.

@@ -369,6 +369,7 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             messages_uncommitted: report.messages_uncommitted,
             acks_uncommitted: report.acks_uncommitted,
             prefetch: report.prefetch,
+            traffic: report.traffic,
         })
         .collect()
 }

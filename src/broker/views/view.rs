@@ -6,8 +6,15 @@
 //! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
 //! of clients of this node.
 
+pub use crate::views::attempts::{Attempts, LoginProtocol, SourceAttempts};
+pub use crate::views::figures::{
+    ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure, Traffic,
+    WAIT_BOUNDS_MS, Waits,
+};
 pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
+pub use quorate_client::{ChannelReport, ChannelTraffic};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
+pub use quorate_storage::LogFiles;
 
 use crate::{
     client::{SocketReport, TlsReport},
@@ -207,6 +214,8 @@ pub struct ChannelView {
     pub acks_uncommitted: u64,
     /// Limit of unsettled deliveries of the channel, 0 for none.
     pub prefetch: u16,
+    /// Messages that have passed through it.
+    pub traffic: ChannelTraffic,
 }
 
 /// One consumer of a client of this node.
@@ -270,6 +279,10 @@ pub struct GroupView {
     pub purged: LogIndex,
     /// Bytes of the log on disk.
     pub log_bytes: u64,
+    /// Number of entries that this node has proposed and applied as the leader.
+    pub rounds: u64,
+    /// Sum of the times from the proposal of these entries until they were applied, microseconds.
+    pub rounds_us: u64,
 }
 
 /// State of this node: its alarms, resources and replicas.
@@ -394,8 +407,8 @@ pub struct MetricsView {
     pub connections_closed: u64,
     /// Counter: channels that were opened.
     pub channels_opened: u64,
-    /// Logins that were refused.
-    pub logins_refused: u64,
+    /// Logins, by protocol.
+    pub logins: Vec<Attempts>,
     /// Counter: channels that were closed.
     pub channels_closed: u64,
     /// Counter: declares that were answered by declare-ok, without passive ones.
@@ -448,6 +461,12 @@ pub struct MetricsView {
     pub bodies_read: u64,
     /// Counter: snapshots installed.
     pub snapshots_installed: u64,
+    /// How long messages of the led queues waited for their first delivery.
+    pub waits: Waits,
+    /// Body sizes of publishes received.
+    pub message_bytes: HistogramView,
+    /// Files and tables of the log.
+    pub log_files: LogFiles,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
     /// Bytes of each synced write.

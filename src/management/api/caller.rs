@@ -7,7 +7,7 @@ use crate::api::route::Standing;
 use crate::http::HttpClient;
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use quorate_broker::Broker;
+use quorate_broker::{Broker, view::LoginProtocol};
 use quorate_types::ShortString;
 
 /// Bytes of the header with user and password: more than the longest of both in base64.
@@ -58,7 +58,7 @@ impl Caller {
         let Some((user, password)) = credentials(headers) else {
             return Err(Refusal::NotLoggedIn);
         };
-        if !broker.log_in(&user, Some(&password), client.peer.ip()).await {
+        if !broker.log_in(LoginProtocol::Http, &user, Some(&password), client.peer.ip()).await {
             return Err(Refusal::NotLoggedIn);
         }
         // It may have been deleted since.

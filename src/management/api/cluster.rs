@@ -5,7 +5,8 @@ use crate::api::counts::LastCounts;
 use crate::convert;
 use crate::merge;
 use crate::parts;
-use crate::peers::{Answers, PartPeer, Peer, Peers, collect, local_part, part};
+use crate::peers::{Answers, PartPeer, Peer, Peers, StatisticsPeer, collect, local_part, part};
+use crate::rates::{Rates, attempts};
 use crate::wire;
 use parking_lot::Mutex;
 use quorate_broker::Broker;
@@ -25,6 +26,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Cluster {
     broker: Broker,
     peers: Peers,
+    rates: Rates,
     /// Names that other nodes have given themselves.
     names: Arc<Mutex<BTreeMap<u32, String>>>,
     counts: Arc<Mutex<LastCounts>>,
@@ -62,8 +64,8 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, Status>>) -> Result<T,
 
 impl Cluster {
     /// The cluster as `broker` knows it, asked through `peers`.
-    pub(crate) fn new(broker: Broker, peers: Peers) -> Self {
-        Self { broker, peers, names: Arc::default(), counts: Arc::default() }
+    pub(crate) fn new(broker: Broker, peers: Peers, rates: Rates) -> Self {
+        Self { broker, peers, rates, names: Arc::default(), counts: Arc::default() }
     }
 
     /// The members, as this node knows them.
@@ -191,6 +193,43 @@ impl Cluster {
         let named = items.iter().map(|node| (node.id, node.name.clone()));
         self.names.lock().extend(named);
         Listed { items, silent }
+    }
+
+    /// What all nodes have sampled of the objects that a request asks for.
+    pub(crate) async fn statistics(
+        &self,
+        request: wire::StatisticsRequest,
+    ) -> Listed<wire::Statistic> {
+        let own = self.rates.answer(&request, u32::from(self.broker.node().0));
+        let view = self.view();
+        let question = |mut peer: StatisticsPeer| {
+            let request = request.clone();
+            in_time(async move {
+                let parts = peer.get_statistics(request).await?.into_inner();
+                collect(parts, |part| part.statistics).await
+            })
+        };
+        let Answers { answers, silent } = self.peers.ask_statistics(&view, question).await;
+        let others = answers.into_iter().flat_map(|(_, list)| list);
+        Listed { items: own.into_iter().chain(others).collect(), silent }
+    }
+
+    /// Logins at one node; `None` if it does not answer.
+    pub(crate) async fn attempts(
+        &self,
+        node: u32,
+        request: wire::AttemptsRequest,
+    ) -> Option<Vec<wire::Attempt>> {
+        if node == u32::from(self.broker.node().0) {
+            return Some(attempts(&self.broker, request));
+        }
+        let mut only = self.view();
+        only.members.retain(|member| u32::from(member.id.0) == node);
+        let question = |mut peer: StatisticsPeer| {
+            in_time(async move { Ok(peer.get_attempts(request).await?.into_inner().attempts) })
+        };
+        let answers = self.peers.ask_statistics(&only, question).await.answers;
+        answers.into_iter().next().map(|(_, attempts)| attempts)
     }
 
     /// The names that nodes have given themselves, of those that have been asked.

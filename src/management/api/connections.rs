@@ -9,7 +9,8 @@ use crate::api::json;
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use quorate_broker::Closing;
 use quorate_catalog::ConnectionId;
 use quorate_types::{NodeId, SessionId, StartNumber};
@@ -101,9 +102,17 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.name("vhost").is_some() {
         call.vhost(api)?;
     }
-    let (listed, names) = tokio::join!(api.cluster.connections(), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.connections(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Connections),
+    );
     let connections = visible(call, listed.items);
-    let items = move || connections.iter().map(|one| shape(one, &names)).collect();
+    let shown = move |one: &wire::Connection| {
+        book.with(shape(one, &names), one.id.map(Key::of_connection).as_ref())
+    };
+    let items = move || connections.iter().map(shown).collect();
     Ok(Answer::list(ORDER, items).without(listed.silent))
 }
 
@@ -156,8 +165,12 @@ async fn known(
 pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (connection, listed) = known(api, call).await?;
     if call.method == Method::Get {
-        let names = Names::of(api).await;
-        return Ok(Answer::object(shape(&connection, &names)).without(listed.silent));
+        let spans = statistics::spans(call)?;
+        let (names, book) =
+            tokio::join!(Names::of(api), Book::of(api, call, &spans, SampledKind::Connections),);
+        let key = connection.id.map(Key::of_connection);
+        let shown = book.with(shape(&connection, &names), key.as_ref());
+        return Ok(Answer::object(shown).without(listed.silent));
     }
     close(api, call, &connection).await;
     Ok(Answer::done())
@@ -182,10 +195,19 @@ async fn close(api: &Api, call: &Call, connection: &wire::Connection) {
 /// The channels of one connection.
 pub(crate) async fn channels(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (connection, _) = known(api, call).await?;
-    let (listed, names) = tokio::join!(api.cluster.channels(), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.channels(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Channels),
+    );
     let of_connection =
         listed.items.into_iter().filter(move |channel| channel.connection == connection.id);
-    let items: Vec<_> = of_connection.map(|channel| channels::shape(&channel, &names)).collect();
+    let items: Vec<_> = of_connection
+        .map(|channel| {
+            book.with(channels::shape(&channel, &names), Key::of_channel(&channel).as_ref())
+        })
+        .collect();
     Ok(Answer::list(ORDER, move || items).without(listed.silent))
 }
 

@@ -4,8 +4,9 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
-    bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
-    messages, nodes, overview, parameters, permissions, policies, queues, replicas, users, vhosts,
+    attempts, bindings, channels, connections, consumers, definitions, exchanges, features, health,
+    limits, messages, nodes, overview, parameters, permissions, policies, queues, replicas, users,
+    vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -19,12 +20,13 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::Whoami => Ok(overview::whoami(call)),
         E::Extensions => Ok(overview::extensions()),
         E::Rebalance => Ok(overview::rebalance()),
-        E::AuthAttempts => overview::attempts(api, call).await,
+        E::AuthAttempts => attempts::attempts(api, call, false).await,
+        E::AuthAttemptsBySource => attempts::attempts(api, call, true).await,
         E::HashPassword => overview::hashed_password(call),
-        E::Nodes => Ok(nodes::list(api).await),
+        E::Nodes => nodes::list(api, call).await,
         E::Node => nodes::one(api, call, false).await,
         E::NodeMemory => nodes::one(api, call, true).await,
-        E::Vhosts => Ok(vhosts::list(api, call).await),
+        E::Vhosts => vhosts::list(api, call).await,
         E::Vhost => vhosts::one(api, call).await,
         E::VhostStart => vhosts::start(api, call).await,
         E::VhostProtection => vhosts::protection(api, call).await,
@@ -51,7 +53,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::ReplicaDelete => replicas::delete(api, call).await,
         E::ReplicasGrow => replicas::grow(api, call).await,
         E::ReplicasShrink => replicas::shrink(api, call).await,
-        E::Exchanges => exchanges::list(api, call),
+        E::Exchanges => exchanges::list(api, call).await,
         E::Exchange => exchanges::one(api, call).await,
         E::Publish => messages::publish(api, call).await,
         E::Bindings | E::BindingsFrom | E::BindingsTo | E::BindingsOfQueue | E::BindingsBetween => {

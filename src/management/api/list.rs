@@ -46,6 +46,16 @@ impl Wanted<'_> {
             Self::Only(names) => names.contains(name),
         }
     }
+
+    /// True if a field with rates is made.
+    pub(crate) fn has_statistics(self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => {
+                names.iter().any(|name| *name == "message_stats" || name.ends_with("_details"))
+            }
+        }
+    }
 }
 
 /// A large list, whose objects are made one by one, each as far as it is needed.

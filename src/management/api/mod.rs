@@ -8,6 +8,7 @@
 //! An answer about the cluster waits one second for other nodes, and says which have not answered in
 //! the header `x-quorate-silent-nodes`.
 
+mod attempts;
 mod audit;
 mod body;
 mod call;
@@ -22,6 +23,8 @@ mod list;
 mod names;
 mod refusal;
 mod route;
+mod spans;
+mod statistics;
 mod uri;
 
 mod bindings;
@@ -54,12 +57,14 @@ use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
-use crate::api::refusal::Refusal;
+pub(crate) use crate::api::overview::set_cluster_name;
+use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::{Check, Endpoint, Method, Needs, Route};
-use crate::api::uri::Query;
+pub(crate) use crate::api::uri::Query;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::peers::Peers;
+use crate::rates::Rates;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -93,8 +98,8 @@ struct Service {
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
-pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
-    let cluster = Cluster::new(broker.clone(), peers);
+pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers, rates: Rates) -> Router {
+    let cluster = Cluster::new(broker.clone(), peers, rates);
     let service = Service {
         api: Api { broker, facts, cluster },
         bodies: Bodies::default(),

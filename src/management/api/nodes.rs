@@ -3,9 +3,12 @@
 use crate::api::call::{Answer, Api, Call};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
+use crate::api::statistics::{self, Book, Key};
 use crate::convert;
 use crate::facts::ProcessFacts;
-use crate::wire;
+use crate::rates::fields::{Asked, NODE};
+use crate::rates::shown;
+use crate::wire::{self, SampledKind};
 use serde_json::{Value, json};
 
 /// How lists of nodes are sorted.
@@ -116,23 +119,47 @@ fn absent(name: &str) -> Value {
 }
 
 /// All nodes.
-pub(crate) async fn list(api: &Api) -> Answer {
-    let listed = api.cluster.nodes().await;
+pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let spans = statistics::spans(call)?;
+    let (listed, book) =
+        tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
     let names = Names::known(api);
-    let mut nodes: Vec<Value> = listed.items.iter().map(shape).collect();
-    nodes.push(shape(&own(api)));
+    let with = |node: &wire::Node| with_statistics(shape(node), node, &book);
+    let mut nodes: Vec<Value> = listed.items.iter().map(with).collect();
+    nodes.push(with(&own(api)));
     nodes.extend(listed.silent.iter().map(|node| absent(names.name(*node))));
-    Answer::list(ORDER, move || nodes).without(listed.silent)
+    Ok(Answer::list(ORDER, move || nodes).without(listed.silent))
+}
+
+/// What is shown of a node, with its churn, and the rates of what it uses. Its part of the messages
+/// of the cluster is not shown here.
+fn with_statistics(mut shown: Value, node: &wire::Node, book: &Book) -> Value {
+    let Some(statistic) = book.get(&Key::Node(node.id)) else { return shown };
+    if let Some(fields) = shown.as_object_mut() {
+        let of_node = NODE.iter().filter(|field| field.asked == Asked::Node);
+        let names: Vec<&str> = of_node.map(|field| field.name).collect();
+        let statistics = shown::with_totals(NODE, &names, statistic);
+        for (name, value) in statistics {
+            // What is known of now stays.
+            fields.entry(name).or_insert(value);
+        }
+    }
+    shown
 }
 
 /// One node, or its memory.
 pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, Refusal> {
     let wanted = call.name("node").unwrap_or_default();
-    let listed = api.cluster.nodes().await;
+    let spans = statistics::spans(call)?;
+    let (listed, book) =
+        tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
     let mut nodes = listed.items;
     nodes.push(own(api));
     if let Some(node) = nodes.iter().find(|node| node.name == wanted) {
-        let shown = if memory { self::memory(node) } else { shape(node) };
+        let shown = match memory {
+            true => self::memory(node),
+            false => with_statistics(shape(node), node, &book),
+        };
         return Ok(Answer::object(shown));
     }
     let id = Names::known(api).id(wanted).ok_or(Refusal::NoObject)?;

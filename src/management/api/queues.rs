@@ -10,7 +10,8 @@ use crate::api::list::{Rows, Wanted};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use quorate_client::{Operation, QueueDeclare};
 use quorate_types::{ResourceName, ShortString};
 use serde_json::{Map, Value, json};
@@ -122,11 +123,23 @@ fn fields_of(known: &KnownQueue, names: &Names, wanted: Wanted<'_>) -> Value {
 /// The queues of virtual hosts.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = call.vhosts(api)?;
-    let (listed, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Queues),
+    );
     let (queues, silent) = (listed.items, listed.silent);
     let count = queues.len();
     let object = move |row: usize, fields: Wanted<'_>| {
-        queues.get(row).map(|known| fields_of(known, &names, fields)).unwrap_or_default()
+        let shown = |known: &KnownQueue| {
+            let mut shown = fields_of(known, &names, fields);
+            if fields.has_statistics() {
+                book.insert(&mut shown, Key::of_queue(&known.queue).as_ref());
+            }
+            shown
+        };
+        queues.get(row).map(shown).unwrap_or_default()
     };
     let rows = Rows { count, object: Box::new(object) };
     Ok(Answer::rows(BY_NAME, rows).without(silent))
@@ -143,7 +156,12 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = call.resource(api, "queue")?;
-    let (known, names) = tokio::join!(api.cluster.queue(&name), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (known, names, book) = tokio::join!(
+        api.cluster.queue(&name),
+        Names::of(api),
+        Book::of_one(api, &spans, SampledKind::Queues, &name),
+    );
     let known = known.ok_or(Refusal::NoObject)?;
     // An autoscaler would take 0 for the truth.
     let Some(counts) = known.queue.counts else {
@@ -155,7 +173,7 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         0 => (Vec::new(), Vec::new()),
         _ => consumer_details(api, &name, &known, &names).await,
     };
-    let mut shown = shape(&known, &names);
+    let mut shown = book.with(shape(&known, &names), Key::of_queue(&known.queue).as_ref());
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));

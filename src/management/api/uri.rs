@@ -65,6 +65,11 @@ impl Query {
         Self(query.split('&').filter(|part| !part.is_empty()).filter_map(parameter).collect())
     }
 
+    /// All parameters, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The first value of that name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())

@@ -6,6 +6,8 @@ use crate::api::cluster::KnownQueue;
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::SampledKind;
 use quorate_catalog::{AccessCommand, PermissionRecord, VhostMetadata, VhostRecord, VhostUpdate};
 use quorate_types::{QueueType, ShortString, VhostName};
 use serde_json::{Map, Value, json};
@@ -60,13 +62,22 @@ fn totals(queues: &[KnownQueue]) -> BTreeMap<&str, Messages> {
 }
 
 /// The records as values, and the nodes that did not answer.
-async fn shown(api: &Api, call: &Call, records: Vec<VhostRecord>) -> (Vec<Value>, Vec<u32>) {
+async fn shown(
+    api: &Api,
+    call: &Call,
+    records: Vec<VhostRecord>,
+) -> Result<(Vec<Value>, Vec<u32>), Refusal> {
+    let spans = statistics::spans(call)?;
     let with_totals = !call.query.is_true("disable_stats");
     let vhosts: BTreeSet<VhostName> = match with_totals {
         true => records.iter().map(|record| record.name.clone()).collect(),
         false => BTreeSet::new(),
     };
-    let (queues, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
+    let (queues, names, book) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Vhosts),
+    );
     let members = api.cluster.view().members;
     let running = members.iter().filter(|member| member.running);
     let nodes: Vec<String> =
@@ -74,20 +85,21 @@ async fn shown(api: &Api, call: &Call, records: Vec<VhostRecord>) -> (Vec<Value>
     let totals = totals(&queues.items);
     let value = |record: &VhostRecord| {
         let messages = totals.get(record.name.as_str()).copied().unwrap_or_default();
-        shape(record, with_totals.then_some(messages), &nodes)
+        let shown = shape(record, with_totals.then_some(messages), &nodes);
+        book.with(shown, Some(&Key::Vhost(record.name.to_string())))
     };
-    (records.iter().map(value).collect(), queues.silent)
+    Ok((records.iter().map(value).collect(), queues.silent))
 }
 
 /// The virtual hosts that the caller may use; all of them for a monitor.
-pub(crate) async fn list(api: &Api, call: &Call) -> Answer {
+pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let mut records = api.broker.views().vhosts();
     if !call.caller.is_monitor() {
         let usable = api.broker.lookup().usable_vhosts(&call.caller.user);
         records.retain(|record| usable.contains(&record.name));
     }
-    let (items, silent) = shown(api, call, records).await;
-    Answer::list(ORDER, move || items).without(silent)
+    let (items, silent) = shown(api, call, records).await?;
+    Ok(Answer::list(ORDER, move || items).without(silent))
 }
 
 /// One virtual host: reads, makes, changes or deletes it.
@@ -97,7 +109,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             let name = call.vhost(api)?;
             let mut records = api.broker.views().vhosts();
             records.retain(|record| record.name == name);
-            let (mut items, silent) = shown(api, call, records).await;
+            let (mut items, silent) = shown(api, call, records).await?;
             Ok(Answer::object(items.pop().ok_or(Refusal::NoObject)?).without(silent))
         }
         Method::Put | Method::Post => put(api, call).await,

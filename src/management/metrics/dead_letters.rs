@@ -57,16 +57,20 @@ pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
             }
         }
     }
-    let name = "quorate_dead_letters_dropped_total";
-    page.head(
-        name,
-        "counter",
-        "Total number of dead letters dropped because no queue accepts them",
-    );
-    for (why, fact) in
-        [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
-    {
+    let dropped = [
+        (
+            "rabbitmq_dlx_cycle_dropped_total",
+            "Total number of dead letters dropped because they would go round in a cycle",
+            DeadLetterFact::Cycle,
+        ),
+        (
+            "rabbitmq_dead_letter_unroutable_total",
+            "Total number of dead letters dropped because no queue accepts them",
+            DeadLetterFact::Unroutable,
+        ),
+    ];
+    for (name, help, fact) in dropped {
         let counts = counters.iter().filter(|((_, _, of), _)| *of == fact);
-        page.sample(name, &[("reason", why)], counts.map(|(_, count)| count).sum());
+        page.counter(name, help, &[], counts.map(|(_, count)| count).sum());
     }
 }

@@ -415,6 +415,18 @@ impl Source for World {
         MetricsView { node: self.node_status(), ..MetricsView::default() }
     }
 
+    fn cluster_name(&self) -> Option<String> {
+        None
+    }
+
+    fn login_sources(&self) -> Vec<SourceAttempts> {
+        Vec::new()
+    }
+
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+
     fn readiness(&self) -> Readiness {
         let unready = self.unready.load(Relaxed);
         Readiness {
