@@ -1,4 +1,5 @@
-//! Log lines: written to standard error, filtered by `--log`, as text or JSON.
+//! Log lines: written to standard error, filtered by `--log`, as text or JSON; the newest are kept for
+//! the web page.
 //!
 //! Clients choose much of what is logged: names, keys, texts. Whatever it contains, one event is
 //! one line, and it cannot control a terminal.
@@ -8,8 +9,11 @@
 //! (`ctl/value`).
 
 use super::settings::LogFormat;
+use quorate_management::EventRecorder;
 use std::io::{self, Write};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts logging. Only the first call has an effect.
 pub(crate) fn begin(filter: &str, format: LogFormat) {
@@ -17,8 +21,14 @@ pub(crate) fn begin(filter: &str, format: LogFormat) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     let begun = match format {
-        LogFormat::Json => builder.with_writer(io::stderr).json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_writer(|| Visible(io::stderr())).try_init(),
+        LogFormat::Json => {
+            let builder = builder.with_writer(io::stderr).json().flatten_event(true);
+            builder.finish().with(EventRecorder).try_init()
+        }
+        LogFormat::Text => {
+            let builder = builder.with_writer(|| Visible(io::stderr()));
+            builder.finish().with(EventRecorder).try_init()
+        }
     };
     // In tests another subscriber may be installed already.
     drop(begun);

@@ -19,11 +19,12 @@ use super::tls::Tls;
 use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
+    access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
+    policies_server::PoliciesServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
-    Router, log_readiness,
+    AccessService, AdminService, EventService, ListenerFacts, Naming, NodeFacts, Peers,
+    PolicyService, Pulses, Router, Sessions, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -288,8 +289,11 @@ impl Served {
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
-        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers);
-        let router = quorate_management::router(broker.clone(), facts, pulses).merge(api);
+        let sessions = Sessions::new(facts.id);
+        let page = quorate_management::page(broker.clone(), Arc::clone(&facts), sessions.clone());
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, sessions);
+        let router = quorate_management::router(broker.clone(), facts, pulses);
+        let router = router.merge(api).merge(page);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }
 
@@ -312,6 +316,7 @@ fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Pe
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
+    let routes = routes.add_service(EventsServer::new(EventService));
     routes.add_service(PoliciesServer::new(policies))
 }
 

@@ -1,4 +1,4 @@
-//! Interfaces for operators of a node: health and metrics over HTTP, and the admin service for
+//! Interfaces for operators of a node: health, metrics, an API and a page over HTTP, and the admin service for
 //! `quorate ctl`, which asks the other nodes if an answer needs them.
 
 mod access;
@@ -11,6 +11,7 @@ mod liveness;
 mod members;
 mod merge;
 mod metrics;
+mod page;
 mod peers;
 mod policies;
 mod readiness;
@@ -18,8 +19,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/events.proto` and `proto/members.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -47,6 +48,7 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use page::{EventRecorder, EventService, Sessions, page};
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use readiness::log_readiness;

@@ -1,14 +1,14 @@
 //! The HTTP API of RabbitMQ's management plugin, under `/api`.
 //!
 //! The path of a request: `route` finds it in the table of routes; `caller` authenticates its user
-//! with the login of AMQP clients; the table says whether that user may; the body is read, up to a
+//! with the login of AMQP clients, or by the session of the web page; the table says whether that user may; the body is read, up to a
 //! bound; the file of the object carries it out, through `client` what AMQP clients can do too, else
 //! as `quorate ctl` does; `list` cuts the answer to what was asked for; `audit` notes each change.
 //!
 //! An answer about the cluster waits one second for other nodes, and says which have not answered in
 //! the header `x-quorate-silent-nodes`.
 
-mod audit;
+pub(crate) mod audit;
 mod body;
 mod call;
 mod caller;
@@ -39,6 +39,8 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
+mod quorate_cluster;
+mod quorate_events;
 mod users;
 mod vhosts;
 
@@ -46,14 +48,17 @@ mod vhosts;
 mod tests;
 
 use crate::api::call::{Answer, Api, Call, Content};
-use crate::api::caller::Caller;
+pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::list::Listing;
-use crate::api::refusal::{Refusal, bad_request};
-use crate::api::route::{Check, Endpoint, Method, Needs, Route};
-use crate::api::uri::Query;
+pub(crate) use crate::api::refusal::Refusal;
+use crate::api::refusal::bad_request;
+pub(crate) use crate::api::route::Method;
+use crate::api::route::{Check, Endpoint, Needs, Route};
+pub(crate) use crate::api::uri::Query;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
+use crate::page::Sessions;
 use crate::peers::Peers;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -94,15 +99,17 @@ const SILENT_NODES: &str = "x-quorate-silent-nodes";
 #[derive(Clone, Debug)]
 struct Service {
     api: Api,
+    sessions: Sessions,
     bodies: Arc<Semaphore>,
     requests: Arc<Semaphore>,
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
-pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
+pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers, sessions: Sessions) -> Router {
     let cluster = Cluster::new(broker.clone(), peers);
     let service = Service {
         api: Api { broker, facts, cluster },
+        sessions,
         bodies: Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES)),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
     };
@@ -210,7 +217,7 @@ impl Service {
         if target.needs == Needs::Nobody {
             return Ok(Caller::nobody(client));
         }
-        let caller = Caller::of(&self.api.broker, &parts.headers, client).await?;
+        let caller = Caller::of(&self.api.broker, &self.sessions, parts, client).await?;
         user.clone_from(&caller.user);
         let named = |kind: &str| {
             let name = target.names.iter().find(|(name, _)| *name == kind)?;
