@@ -16,7 +16,7 @@ export function ceiling(value) {
   return [1, 2, 4, 5, 10].map((factor) => factor * power).find((top) => top >= value);
 }
 
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
 export class Chart {
   constructor(title, format) {

@@ -37,6 +37,9 @@ export function rateOf(stats, kind, name) {
   return grown === undefined ? undefined : Math.max(0, grown);
 }
 
+// False where nothing has passed yet, or the server takes no samples.
+export const knowsRates = (stats) => Object.keys(stats ?? {}).length > 0;
+
 // Seconds until a queue is empty at the present pace; undefined if it does not get shorter.
 export function timeToDrain(queue, name) {
   const messages = queue.messages;

@@ -3,13 +3,13 @@
 
 import { h, replace, button, announce } from "./dom.js";
 import { get } from "./api.js";
-import { count } from "./format.js";
+import { count, UNKNOWN } from "./format.js";
 
 const SIZES = ["25", "50", "100", "250", "500"];
 const TYPING_MS = 300;
 
 // A column: { title, text: (row) => value, href: (row) => link, make: (row) => node, sort: field, num: true,
-// head: true for the one that names the row, help: text }.
+// head: true for the one that names the row, help: text, optional: true for one that is left out where no row has a value }.
 export class Table {
   constructor({ caption, columns, key, empty, onSort }) {
     this.columns = columns.filter(Boolean);
@@ -72,10 +72,18 @@ export class Table {
       row.element.remove();
       this.rows.delete(key);
     }
+    this.columns.forEach((column, at) => column.optional && this.leaveOut(at));
     this.table.hidden = items.length === 0;
     this.empty.hidden = items.length !== 0;
     // A row that has moved has lost it.
     if (focused !== document.activeElement && focused?.isConnected && this.body.contains(focused)) focused.focus();
+  }
+
+  leaveOut(at) {
+    const rows = [...this.rows.values()];
+    const isOut = rows.every((row) => row.cells[at].classList.contains("blank"));
+    this.heads[at].hidden = isOut;
+    for (const row of rows) row.cells[at].hidden = isOut;
   }
 
   write(column, row, at, item) {
@@ -86,7 +94,7 @@ export class Table {
     if (row.shown[at] === signature) return;
     row.shown[at] = signature;
     const cell = row.cells[at];
-    cell.classList.toggle("blank", text === "");
+    cell.classList.toggle("blank", text === "" || text === UNKNOWN);
     if (state) cell.dataset.state = state;
     else delete cell.dataset.state;
     const made = column.make?.(item);

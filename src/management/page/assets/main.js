@@ -40,6 +40,9 @@ const VIEWS = [
   ["events", events.open, monitor, "Events"],
 ];
 
+// The list in the menu that a view of one object belongs to.
+const LIST_OF = { queue: "queues", exchange: "exchanges", connection: "connections", user: "users" };
+
 const main = document.getElementById("main");
 const header = document.getElementById("header");
 const nav = document.getElementById("nav");
@@ -127,12 +130,14 @@ async function open() {
   problem("");
   notice("");
   closeMenu();
+  // What a dialog would change is no longer seen.
+  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   const { segments, parameters } = address();
   const found = VIEWS.find(([word]) => word === segments[0]);
   const context = new Context(segments[0], segments.slice(1), parameters);
   view = context;
   for (const item of nav.querySelectorAll("a")) {
-    const isHere = item.hash.replace(/^#\//, "") === segments[0];
+    const isHere = item.hash.replace(/^#\//, "") === (LIST_OF[segments[0]] ?? segments[0]);
     if (isHere) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
   }

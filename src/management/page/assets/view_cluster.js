@@ -62,7 +62,7 @@ const short = (name) => name.replace(/@.*$/, "");
 
 function groupTable() {
   const replica = (group) => group.replicas.map((one) => {
-    const lag = one.node === group.leader ? "leads" : one.lag === null ? one.role : `${count(one.lag)} behind`;
+    const lag = one.node === group.leader ? "leads" : one.lag === null ? one.role : one.lag === 0 ? "up to date" : `${count(one.lag)} behind`;
     return `${short(one.node)}: ${lag}`;
   }).join(", ");
   const silent = (group) => group.placement.filter((node) => !group.replicas.some((one) => one.node === node));

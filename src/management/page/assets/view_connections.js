@@ -50,8 +50,8 @@ const channelColumns = (of) => [
   { title: "Prefetch", num: true, sort: "prefetch_count", text: (one) => count(one.prefetch_count) },
   { title: "Unacked", num: true, sort: "messages_unacknowledged", text: (one) => count(one.messages_unacknowledged) },
   { title: "Unconfirmed", num: true, sort: "messages_unconfirmed", text: (one) => count(one.messages_unconfirmed) },
-  { title: "Publish", num: true, text: (one) => rate(one.message_stats?.publish_details?.rate) },
-  { title: "Deliver", num: true, text: (one) => rate(one.message_stats?.deliver_get_details?.rate) },
+  { title: "Publish", num: true, optional: true, text: (one) => rate(one.message_stats?.publish_details?.rate) },
+  { title: "Deliver", num: true, optional: true, text: (one) => rate(one.message_stats?.deliver_get_details?.rate) },
   { title: "Node", sort: "node", text: (one) => one.node },
 ];
 

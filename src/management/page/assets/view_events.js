@@ -62,7 +62,7 @@ export async function open(context) {
     if (!isPaused) add();
   }, POLL_MS);
   return [
-    heading("Events", pause),
+    heading("Events", h("span", { class: "muted" }, "of all nodes, the newest first, in UTC"), pause),
     h("form", { class: "controls", role: "search", on: { submit: (event) => event.preventDefault() } },
       h("label", { for: "events-filter" }, "Filter"), filter, h("label", { for: "events-level" }, "Show"), level),
     empty, log,

@@ -52,8 +52,8 @@ export async function open(context) {
       { title: "Auto-delete", sort: "auto_delete", text: (one) => yes(one.auto_delete) },
       { title: "Internal", sort: "internal", text: (one) => yes(one.internal) },
       { title: "Policy", sort: "policy", text: (one) => one.policy ?? "" },
-      { title: "In", num: true, text: (one) => rate(rateOf(one.message_stats, "publish_in", `exchange ${name(one)}`)), help: "Messages published to it a second" },
-      { title: "Out", num: true, text: (one) => rate(rateOf(one.message_stats, "publish_out", `exchange ${name(one)}`)), help: "Messages routed to queues a second" },
+      { title: "In", num: true, optional: true, text: (one) => rate(rateOf(one.message_stats, "publish_in", `exchange ${name(one)}`)), help: "Messages published to it a second" },
+      { title: "Out", num: true, optional: true, text: (one) => rate(rateOf(one.message_stats, "publish_out", `exchange ${name(one)}`)), help: "Messages routed to queues a second" },
       { title: "Arguments", text: (one) => (Object.keys(one.arguments ?? {}).length ? value(one.arguments) : "") },
     ],
   });

@@ -3,7 +3,7 @@
 import { h, heading, section, link, replace } from "./dom.js";
 import { get, see } from "./api.js";
 import { bytes, count, duration, rate, UNKNOWN } from "./format.js";
-import { note, rateOf } from "./history.js";
+import { knowsRates, note, rateOf } from "./history.js";
 import { Chart } from "./chart.js";
 import { Table } from "./list.js";
 
@@ -50,6 +50,8 @@ export async function open(context) {
   const lengths = new Chart("Messages in queues", count);
   const passing = new Chart("Messages a second", rate);
   const nodes = context.may.monitor ? nodeTable() : null;
+  const cards = (list) => h("div", { class: "cards" }, list.map(([, one]) => one.element));
+  const rateCards = cards(rates);
   const version = h("span", { class: "muted" });
   let series = { lengths: [], passing: [] };
 
@@ -76,6 +78,8 @@ export async function open(context) {
       lengths: messages.slice(0, 2).map(([field], at) => ({ name: ["Ready", "Unacknowledged"][at], points: note(`overview ${field}`, totals[field]) })),
       passing: now.map(([kind, value], at) => ({ name: RATES[at][1], points: note(`overview rate ${kind}`, value) })),
     };
+    rateCards.hidden = !knowsRates(shown.message_stats);
+    passing.element.hidden = rateCards.hidden;
     draw();
     nodes?.update(listed ?? []);
     const raised = (listed ?? []).flatMap((node) => alarmsOf(node).map((text) => `${node.name}: ${text}`));
@@ -84,11 +88,10 @@ export async function open(context) {
   document.addEventListener("view-shown", draw, { once: true, signal: context.signal });
   window.addEventListener("resize", draw, { signal: context.signal });
 
-  const cards = (list) => h("div", { class: "cards" }, list.map(([, one]) => one.element));
   return [
     heading("Overview", version),
     alarms,
-    section("Messages", cards(messages), cards(rates), h("div", { class: "charts" }, lengths.element, passing.element)),
+    section("Messages", cards(messages), rateCards, h("div", { class: "charts" }, lengths.element, passing.element)),
     section("Objects", cards(objects)),
     nodes ? section("Nodes", nodes.element, h("p", null, link("#/cluster", "Groups, replicas and maintenance"))) : null,
   ];

@@ -2,8 +2,8 @@
 
 import { h, heading, section, facts, button, link, replace } from "./dom.js";
 import { ApiError, find, get, path, request, see } from "./api.js";
-import { bytes, count, date, duration, exchangeName, rate, value, yes, UNKNOWN } from "./format.js";
-import { note, rateOf, timeToDrain } from "./history.js";
+import { bytes, count, duration, exchangeName, rate, value, yes, UNKNOWN } from "./format.js";
+import { knowsRates, note, rateOf, timeToDrain } from "./history.js";
 import { Chart } from "./chart.js";
 import { ask, objectOf } from "./form.js";
 import { Table } from "./list.js";
@@ -196,6 +196,7 @@ export async function open(context) {
     settingsList.update(effective ?? roughSettings(queue));
     consumers.update(queue.consumer_details ?? []);
     bindings.update(bound);
+    passing.element.hidden = !knowsRates(queue.message_stats);
     drawn = [
       [["messages_ready", "Ready"], ["messages_unacknowledged", "Unacknowledged"]]
         .map(([field, title]) => ({ name: title, points: note(`${series} ${field}`, queue[field]) })),
@@ -207,7 +208,7 @@ export async function open(context) {
   window.addEventListener("resize", draw, { signal: context.signal });
 
   return [
-    heading(`Queue ${name}`, h("span", { class: "muted" }, `virtual host ${vhost}, ${date(Date.now())} UTC`)),
+    heading(`Queue ${name}`, h("span", { class: "muted" }, `virtual host ${vhost}`)),
     h("p", null, link("#/queues", "All queues")),
     actions(context, vhost, name, context.may.tasks),
     section("Now", summary, h("div", { class: "charts" }, lengths.element, passing.element)),

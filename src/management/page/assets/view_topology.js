@@ -90,7 +90,7 @@ function place(nodes, edges) {
     places.set(key, { x: 10 + column * COLUMN, y: 10 + filled[column] * ROW });
     filled[column] += 1;
   }
-  return { places, width: used.length * COLUMN - COLUMN + BOX.width + 20, height: Math.max(...filled, 1) * ROW + 10 };
+  return { places, width: used.length * COLUMN - COLUMN + BOX.width + 20, height: Math.max(...filled, 1) * ROW + 24 };
 }
 
 function curve(from, to) {
@@ -100,7 +100,14 @@ function curve(from, to) {
     const bend = (x2 - x1) / 2;
     return `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
   }
-  // Back, or within a column: around the right side.
+  if (to.x < from.x) {
+    // Back: below the boxes.
+    const middle = BOX.width / 2;
+    const [b1, b2] = [from.y + BOX.height, to.y + BOX.height + 4];
+    const below = Math.max(b1, b2) + 26;
+    return `M${from.x + middle} ${b1} C${from.x + middle} ${below} ${to.x + middle} ${below} ${to.x + middle} ${b2}`;
+  }
+  // Within a column: around the right side.
   const [x1, x2] = [from.x + BOX.width, to.x + BOX.width + 4];
   const out = Math.max(x1, x2) + 50;
   return `M${x1} ${y1} C${out} ${y1} ${out} ${y2} ${x2} ${y2}`;

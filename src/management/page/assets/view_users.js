@@ -105,8 +105,8 @@ function permissionTable(context, ofUser) {
     key: (row) => `${row.vhost} ${row.user}`,
     empty: "No permissions.",
     columns: [
-      ofUser ? null : { title: "User", text: (row) => row.user, href: (row) => `#/${path("user", row.user)}` },
-      { title: "Virtual host", head: true, text: (row) => row.vhost },
+      ofUser ? null : { title: "User", head: true, text: (row) => row.user, href: (row) => `#/${path("user", row.user)}` },
+      { title: "Virtual host", head: ofUser, text: (row) => row.vhost },
       { title: "Configure", text: (row) => row.configure },
       { title: "Write", text: (row) => row.write },
       { title: "Read", text: (row) => row.read },
