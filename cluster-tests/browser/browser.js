@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 
 const PROGRAMS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 // What a browser says of requests that are meant to fail.
-const EXPECTED = /Failed to load resource: the server responded with a status of 40[0134]/;
+const EXPECTED = /Failed to load resource: the server responded with a status of 40[01345]/;
 
 export async function launch() {
   const executablePath = process.env.CHROMIUM ?? PROGRAMS.find((path) => existsSync(path));

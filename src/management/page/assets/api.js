@@ -93,6 +93,16 @@ export async function see(at, parameters, signal) {
   }
 }
 
+// True if this server has a path that is only posted to: then it says so of a read.
+export async function isPosted(at, signal) {
+  try {
+    await get(at, null, signal);
+    return true;
+  } catch (error) {
+    return error.status === 405;
+  }
+}
+
 // The nodes that have not answered since this was last asked.
 export function takeSilentNodes() {
   const nodes = [...silentNodes].sort();

@@ -1,7 +1,7 @@
 // Definitions: users, virtual hosts, permissions, exchanges, queues, bindings and policies as one file.
 
-import { h, heading, section, button, announce, replace, code } from "./dom.js";
-import { get, path, request } from "./api.js";
+import { h, heading, section, button, announce, replace } from "./dom.js";
+import { get, isPosted, path, request } from "./api.js";
 import { bytes } from "./format.js";
 import { ask, fields, values } from "./form.js";
 import { effects } from "./view_policies.js";
@@ -18,7 +18,7 @@ function download(text, name) {
 const at = (vhost, ...before) => path(...before, "definitions", ...(vhost ? [vhost] : []));
 
 export async function open(context) {
-  const vhosts = await context.vhosts();
+  const [vhosts, hasDryRun] = await Promise.all([context.vhosts(), isPosted(path("quorate", "dry-run", "definitions"), context.signal)]);
   const options = [["", "the whole cluster"], ...vhosts.map((name) => [name, `virtual host ${name}`])];
   const told = h("div", { "aria-live": "polite" });
   const error = h("p", { class: "error", role: "alert" });
@@ -60,17 +60,13 @@ export async function open(context) {
   });
   const dryRun = button("Dry run", guarded(async () => {
     const { text, vhost } = await given();
-    const found = await request("POST", at(vhost, "quorate", "dry-run"), { body: text }).catch((thrown) => {
-      if (thrown.status === 404) throw new Error("This server has no dry run of definitions.");
-      throw thrown;
-    });
-    const { queues, ...rest } = found;
-    replace(told, queues ? effects(found) : null, Object.keys(rest).length ? code(rest) : null);
+    const found = await request("POST", at(vhost, "quorate", "dry-run"), { body: text });
+    replace(told, effects(found));
   }));
   const importing = h("form", { class: "controls", on: { submit: carryOut } },
     h("p", { class: "field" }, h("label", { for: "definitions-file" }, "File"), file),
     fields([{ name: "vhost", label: "Into", options }]),
-    h("p", { class: "field" }, dryRun, " ", h("button", { type: "submit", class: "main" }, "Import")));
+    h("p", { class: "field buttons" }, hasDryRun ? dryRun : null, h("button", { type: "submit", class: "main" }, "Import")));
 
   return [
     heading("Definitions"),

@@ -2,7 +2,7 @@
 
 import { h, button, code, facts, replace } from "./dom.js";
 import { get, path, request } from "./api.js";
-import { bytes, count, date, exchangeName, value } from "./format.js";
+import { bytes, count, duration, exchangeName, value } from "./format.js";
 import { ask, fields, objectOf, show, values } from "./form.js";
 import { Table } from "./list.js";
 
@@ -43,6 +43,9 @@ function messageFacts(message) {
     ["Routing key", message.routing_key],
     ["Redelivered", message.redelivered ? "yes" : null],
     ["Delivery count", message.delivery_count],
+    ["Age", message.age_ms === undefined ? null : duration(message.age_ms / 1000)],
+    ["Waits for", message.dead_letter?.waits_for],
+    ["Targets", message.dead_letter?.targets.map((one) => `${one.queue ?? "a queue that is gone"}${one.full ? " (full)" : ""}`).join(", ")],
     ["Size", bytes(message.payload_bytes)],
     ["Encoding", message.payload_encoding],
   ]);
@@ -91,7 +94,7 @@ export const FILTERS = [
   { name: "header", label: "Header", placeholder: "name=value" },
   { name: "reason", label: "Died of", options: [["", "anything"], "rejected", "expired", "maxlen", "delivery_limit"] },
   { name: "death_queue", label: "Died in queue" },
-  { name: "min_age", label: "At least this old, ms", type: "number", min: 0 },
+  { name: "min_age", label: "At least this old", placeholder: "90s, 15m, 2h, 1d" },
 ];
 
 // Looks at messages without counting or marking them, page by page.
@@ -116,7 +119,7 @@ export class Browser {
         { title: "Position", head: true, text: (message) => message.position },
         { title: "State", text: (message) => message.state },
         { title: "Routing key", text: (message) => message.routing_key },
-        { title: "Published", text: (message) => (message.properties?.timestamp ? date(message.properties.timestamp * 1000) : "") },
+        { title: "Age", num: true, text: (message) => (message.age_ms === undefined ? "" : duration(message.age_ms / 1000)) },
         { title: "Died", text: (message) => (message.deaths?.[0] ? `${message.deaths[0].reason} in ${message.deaths[0].queue}` : "") },
         { title: "Size", num: true, text: (message) => bytes(message.payload_bytes) },
         { title: "Payload", text: (message) => (message.payload ?? "").slice(0, PREVIEW) },
@@ -137,7 +140,12 @@ export class Browser {
       this.table.update(found.messages);
       this.next = found.next;
       this.more.disabled = found.next === null || found.next === undefined;
-      this.told.textContent = `${count(found.messages.length)} messages${this.more.disabled ? ", the last ones" : ""}`;
+      const parts = [`${count(found.messages.length)} messages`];
+      if (found.looked_at > found.messages.length) parts.push(`of ${count(found.looked_at)} that were looked at`);
+      if (found.unreadable) parts.push(`${count(found.unreadable)} could not be read`);
+      if (found.stale) parts.push("as of a replica that does not hear its leader");
+      parts.push(this.more.disabled ? "these are the last ones" : "there may be more");
+      this.told.textContent = parts.join(", ");
     } catch (error) {
       if (error.name !== "AbortError") this.error.textContent = error.message;
     }

@@ -1,7 +1,7 @@
 // Policies and operator policies, with a look at what one would change before it is set.
 
 import { h, heading, section, button } from "./dom.js";
-import { get, path, request, see } from "./api.js";
+import { get, isPosted, path, request } from "./api.js";
 import { count, value } from "./format.js";
 import { ask, objectOf } from "./form.js";
 import { Table } from "./list.js";
@@ -9,37 +9,53 @@ import { Table } from "./list.js";
 const APPLY_TO = ["all", "queues", "classic_queues", "quorum_queues", "exchanges"];
 const ROWS_MAX = 100;
 
-const bodyOf = (given) => ({
-  pattern: given.pattern,
-  "apply-to": given.apply,
-  priority: Number(given.priority || 0),
-  definition: objectOf(given.definition, "Definition"),
+const bodyOf = (fields) => ({
+  pattern: fields.pattern,
+  "apply-to": fields.apply,
+  priority: Number(fields.priority || 0),
+  definition: objectOf(fields.definition, "Definition"),
 });
 
-// Which queues would change, and how.
+const given = (one) => (one === null || one === undefined ? "not set" : value(one));
+const source = (one) => (one.source && one.source !== "default" ? ` (${one.source.replace("_", " ")} ${one.name ?? ""})` : "");
+const changes = (queue) => (queue.changes ?? []).map((one) => `${one.setting}: ${given(one.before)} → ${given(one.after)}${source(one)}`).join("; ");
+
+// How many messages of a queue would go at once: its leader has looked at so many of them, or has not answered.
+function lost(queue, field) {
+  const messages = queue[field];
+  if (messages === null || messages === undefined) return "unknown";
+  return `${queue.at_least && messages ? "at least " : ""}${count(messages)}`;
+}
+
+// What a dry run has found: which queues would change, and how; of definitions, also what would be made.
 export function effects(found) {
   const queues = found.queues ?? [];
-  const lost = (field) => queues.reduce((sum, queue) => sum + (queue[field] ?? 0), 0);
+  const all = found.queue_count ?? queues.length;
+  const sum = (field) => queues.reduce((total, queue) => total + (queue[field] ?? 0), 0);
   const table = new Table({
     caption: "Queues that would change",
     key: (queue) => `${queue.vhost} ${queue.name}`,
     empty: "No queue would change.",
     columns: [
       { title: "Queue", head: true, text: (queue) => queue.name },
-      { title: "Changes", text: (queue) => (queue.changes ?? []).map((one) => `${one.setting}: ${value(one.before ?? "unset")} → ${value(one.after ?? "unset")}`).join("; ") },
-      { title: "Dropped at once", num: true, text: (queue) => count(queue.dropped ?? 0), state: (queue) => (queue.dropped ? "bad" : "") },
-      { title: "Dead-lettered at once", num: true, text: (queue) => count(queue.dead_lettered ?? 0), state: (queue) => (queue.dead_lettered ? "warn" : "") },
+      { title: "Changes", text: (queue) => (queue.deleted ? "would be deleted" : changes(queue)), state: (queue) => (queue.deleted ? "bad" : "") },
+      { title: "Dropped at once", num: true, text: (queue) => lost(queue, "dropped"), state: (queue) => (queue.dropped ? "bad" : "") },
+      { title: "Dead-lettered at once", num: true, text: (queue) => lost(queue, "dead_lettered"), state: (queue) => (queue.dead_lettered ? "warn" : "") },
     ],
   });
   table.update(queues.slice(0, ROWS_MAX));
-  const more = queues.length > ROWS_MAX ? `, of which ${ROWS_MAX} are shown` : "";
-  return h("div", null, h("p", null, `${count(queues.length)} queues would change${more}. ${count(lost("dropped"))} messages would be dropped and `,
-    `${count(lost("dead_lettered"))} dead-lettered at once. Nothing was changed.`), table.element);
+  const some = queues.some((queue) => queue.at_least) ? "at least " : "";
+  const list = (title, names) => (names?.length ? [h("h3", null, title), h("ul", null, names.slice(0, ROWS_MAX).map((name) => h("li", null, value(name))),
+    names.length > ROWS_MAX ? h("li", null, `and ${count(names.length - ROWS_MAX)} more`) : null)] : null);
+  return h("div", null,
+    h("p", null, `${count(all)} queues would change${all > ROWS_MAX ? `, of which ${ROWS_MAX} are shown` : ""}. `,
+      `${some}${count(sum("dropped"))} messages would be dropped and ${some}${count(sum("dead_lettered"))} dead-lettered at once. Nothing was changed.`),
+    table.element, list("Would be made", found.made), list("Would be changed", found.changed), list("Would be left out", found.left_out));
 }
 
 // `kind`: policies or operator-policies. `policy`: one that is there, or nothing for a new one.
 function setPolicy(context, { kind, vhosts, policy, hasDryRun }) {
-  const at = (given) => [policy?.vhost ?? given.vhost, policy?.name ?? given.name];
+  const at = (fields) => [policy?.vhost ?? fields.vhost, policy?.name ?? fields.name];
   const what = kind === "policies" ? "policy" : "operator policy";
   ask({
     title: policy ? `Change the ${what} ${policy.name}` : `Add a ${what}`,
@@ -52,12 +68,12 @@ function setPolicy(context, { kind, vhosts, policy, hasDryRun }) {
       { name: "priority", label: "Priority", type: "number", value: policy?.priority ?? 0 },
       { name: "definition", label: "Definition", type: "text", required: true, value: policy ? JSON.stringify(policy.definition, null, 2) : "", placeholder: "{\"message-ttl\": 60000, \"dead-letter-exchange\": \"dlx\"}", hint: "A JSON object." },
     ],
-    extra: hasDryRun ? [["Dry run", async (given) => {
-      const found = await request("POST", path("quorate", "dry-run", kind, ...at(given)), { body: bodyOf(given) });
+    extra: hasDryRun ? [["Dry run", async (fields) => {
+      const found = await request("POST", path("quorate", "dry-run", kind, ...at(fields)), { body: bodyOf(fields) });
       return effects(found);
     }]] : [],
-    action: async (given) => {
-      await request("PUT", path(kind, ...at(given)), { body: bodyOf(given) });
+    action: async (fields) => {
+      await request("PUT", path(kind, ...at(fields)), { body: bodyOf(fields) });
       await context.refresh();
       return "Set.";
     },
@@ -94,19 +110,10 @@ function policyTable(context, { kind, may, hasDryRun }) {
   });
 }
 
-// True if the server has dry runs: it knows the path, and says so of a method that it does not take.
-async function dryRuns(context, vhosts) {
-  if (vhosts.length === 0 || !context.may.setPolicies) return false;
-  try {
-    return (await see(path("quorate", "dry-run", "policies", vhosts[0], "x"), null, context.signal)) !== null;
-  } catch (error) {
-    return error.status === 405;
-  }
-}
-
 export async function open(context) {
   const vhosts = await context.vhosts();
-  const hasDryRun = await dryRuns(context, vhosts);
+  const hasDryRun = context.may.setPolicies && vhosts.length > 0
+    && await isPosted(path("quorate", "dry-run", "policies", vhosts[0], "any"), context.signal);
   const kinds = [["policies", "Policies", context.may.setPolicies], ["operator-policies", "Operator policies", context.may.administer]]
     .map(([kind, title, may]) => ({ kind, title, may, table: policyTable(context, { kind, may, hasDryRun }) }));
   await context.poll(() => Promise.all(kinds.map(async ({ kind, table }) => table.update(await get(kind, null, context.signal)))));

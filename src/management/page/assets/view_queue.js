@@ -31,7 +31,7 @@ function settingsTable() {
     empty: "No settings but the defaults.",
     columns: [
       { title: "Setting", head: true, text: (one) => one.setting },
-      { title: "Value", text: (one) => value(one.value) },
+      { title: "Value", text: (one) => (one.value === null ? "not set" : value(one.value)) },
       { title: "From", text: (one) => `${SOURCES[one.source] ?? one.source}${one.name && one.name !== one.setting ? ` ${one.name}` : ""}` },
     ],
   });

@@ -13,7 +13,7 @@ const TITLES = { redrive: "Redrive", move: "Move", delete: "Delete messages" };
 function bodyOf({ kind, vhost, queue }, given, dryRun) {
   const filter = {};
   for (const { name } of FILTERS) {
-    if (given[name]) filter[name] = name === "min_age" ? Number(given[name]) : given[name];
+    if (given[name]) filter[name] = given[name];
   }
   const body = { kind, vhost, queue, filter, dry_run: dryRun };
   if (given.rate) body.rate = Number(given.rate);

@@ -104,7 +104,7 @@ function curve(from, to) {
     // Back: below the boxes.
     const middle = BOX.width / 2;
     const [b1, b2] = [from.y + BOX.height, to.y + BOX.height + 4];
-    const below = Math.max(b1, b2) + 26;
+    const below = Math.max(b1, b2) + 18;
     return `M${from.x + middle} ${b1} C${from.x + middle} ${below} ${to.x + middle} ${below} ${to.x + middle} ${b2}`;
   }
   // Within a column: around the right side.
