@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_replica_is_as_far_behind_as_its_leader_is_ahead() {
-        let shown = shown(&Answers::from([node(1, replica(1, 7, 100)), node(2, replica(1, 7, 90))]));
+        let shown =
+            shown(&Answers::from([node(1, replica(1, 7, 100)), node(2, replica(1, 7, 90))]));
         assert_eq!(shown.pointer("/leader"), Some(&json!("rabbit1@a")));
         assert_eq!(shown.pointer("/term"), Some(&json!(7)));
         assert_eq!(shown.pointer("/replicas/0/lag"), Some(&json!(0)));

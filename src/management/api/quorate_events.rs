@@ -20,7 +20,8 @@ const NODES_MAX: usize = 1_000;
 type Cursor = BTreeMap<u32, u64>;
 
 fn cursor(text: &str) -> Result<Cursor, Refusal> {
-    let wrong = |part: &str| bad_request(format!("since must be NODE:NUMBER,..., not '{part:.40}'"));
+    let wrong =
+        |part: &str| bad_request(format!("since must be NODE:NUMBER,..., not '{part:.40}'"));
     let mut cursor = Cursor::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let parsed = part.split_once(':').and_then(|(node, number)| {
@@ -41,8 +42,11 @@ fn shown(cursor: &Cursor) -> String {
 }
 
 fn shape(node: &str, event: &wire::Event) -> Value {
-    let fields: Vec<_> =
-        event.fields.iter().map(|field| json!({ "name": field.name, "value": field.value })).collect();
+    let fields: Vec<_> = event
+        .fields
+        .iter()
+        .map(|field| json!({ "name": field.name, "value": field.value }))
+        .collect();
     json!({
         "node": node,
         "number": event.number,

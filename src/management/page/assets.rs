@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_file_is_sent_once_a_version() {
-        let file = FILES[0];
+        let file = *FILES.first().unwrap();
         let tag = HeaderValue::from_str(&tag(file.bytes)).unwrap();
         let sent = answer(file, &tag, &HeaderMap::new());
         assert_eq!(sent.status(), StatusCode::OK);
@@ -150,17 +150,31 @@ mod tests {
     fn no_file_has_inline_code_or_makes_markup_of_text() {
         for file in FILES {
             let text = text(file.path);
-            for wrong in
-                ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
-                    "new Function", "DOMParser", "srcdoc", "javascript:", "<style", " style=\"",
-                    "onclick=\"", "http://", "https://"]
-            {
+            for wrong in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "DOMParser",
+                "srcdoc",
+                "javascript:",
+                "<style",
+                " style=\"",
+                "onclick=\"",
+                "http://",
+                "https://",
+            ] {
                 // The name of SVG is a word, not an address.
                 let text = text.replace("http://www.w3.org/2000/svg", "");
                 assert!(!text.contains(wrong), "{}: {wrong}", file.path);
             }
         }
         let page = text("/");
-        assert_eq!(page.matches("<script").count(), page.matches("<script type=\"module\" src=").count());
+        assert_eq!(
+            page.matches("<script").count(),
+            page.matches("<script type=\"module\" src=").count()
+        );
     }
 }

@@ -199,7 +199,8 @@ mod tests {
         });
         let mut kept = newest(before, EVENTS_MAX);
         kept.retain(|event| event.message.ends_with("of a test"));
-        let field = |name: &str, value: &str| wire::EventField { name: name.into(), value: value.into() };
+        let field =
+            |name: &str, value: &str| wire::EventField { name: name.into(), value: value.into() };
         assert_eq!(kept.len(), 1);
         for event in kept {
             assert_eq!((event.level.as_str(), event.target.as_str()), ("INFO", "audit"));

@@ -80,7 +80,12 @@ async fn form(parts: &Parts, body: Body) -> Result<(ShortString, Vec<u8>), Refus
 }
 
 impl Logins {
-    async fn log_in(&self, parts: &Parts, body: Body, user: &mut ShortString) -> Result<Response, Refusal> {
+    async fn log_in(
+        &self,
+        parts: &Parts,
+        body: Body,
+        user: &mut ShortString,
+    ) -> Result<Response, Refusal> {
         let client = client(parts)?;
         if !is_of_this_site(&parts.headers) {
             return Err(Refusal::Forged("a login must come from the page of this host"));
@@ -106,8 +111,7 @@ impl Logins {
     fn known(&self, parts: &Parts) -> Result<Known, Refusal> {
         let (client, lookup) = (client(parts)?, self.broker.lookup());
         let find = |user: &ShortString| lookup.user(user);
-        let known =
-            self.sessions.find(&parts.headers, client.is_loopback(), Instant::now(), find);
+        let known = self.sessions.find(&parts.headers, client.is_loopback(), Instant::now(), find);
         known.ok_or(Refusal::NoSession("no session, or it has ended"))
     }
 
@@ -227,7 +231,10 @@ mod tests {
         let url = "application/x-www-form-urlencoded;charset=UTF-8";
         let (user, password) = read(url, "user=a%26b&password=p+%C3%BC".to_owned()).await.unwrap();
         assert_eq!((user.as_str(), password.as_slice()), ("a&b", "p ü".as_bytes()));
-        assert_eq!(read("text/plain", "user=a&password=b".to_owned()).await, Err(Refusal::MediaType));
+        assert_eq!(
+            read("text/plain", "user=a&password=b".to_owned()).await,
+            Err(Refusal::MediaType)
+        );
         for wrong in ["user=a", "password=b", ""] {
             let refused = read(url, wrong.to_owned()).await;
             assert!(matches!(refused, Err(Refusal::BadRequest(_))), "{wrong}");

@@ -16,7 +16,7 @@ mod session;
 
 use crate::facts::NodeFacts;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
@@ -50,7 +50,6 @@ pub fn page(broker: Broker, facts: Arc<NodeFacts>, sessions: Sessions) -> Router
         .route("/login", post(login::log_in))
         .route("/logout", post(login::log_out))
         .route("/session", get(login::session))
-        .layer(DefaultBodyLimit::disable())
         .with_state(login::Logins { broker, facts, sessions });
     assets::routes().merge(logins).layer(from_fn(with_headers))
 }

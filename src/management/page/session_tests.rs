@@ -25,7 +25,9 @@ fn with_cookie(cookie: &str) -> HeaderMap {
 
 /// Whether the session is in force then.
 fn is_open(sessions: &Sessions, secrets: &Secrets, now: Instant) -> bool {
-    sessions.find(&with_cookie(&secrets.cookie), true, now, |user| Some(record(user.as_str()))).is_some()
+    sessions
+        .find(&with_cookie(&secrets.cookie), true, now, |user| Some(record(user.as_str())))
+        .is_some()
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn sessions_are_bounded() {
         (0..=OF_USER_MAX).map(|number| sessions.begin(record("u"), true, at(number))).collect();
     let open = of_user.iter().filter(|secrets| is_open(&sessions, secrets, at(99))).count();
     assert_eq!(open, OF_USER_MAX);
-    assert!(!is_open(&sessions, &of_user[0], at(99)), "the oldest makes room");
+    assert!(!is_open(&sessions, of_user.first().unwrap(), at(99)), "the oldest makes room");
     assert!(is_open(&sessions, &first, at(99)), "of the same user only");
     for number in 0..SESSIONS_MAX * 2 {
         sessions.begin(record(&format!("u{number}")), true, at(100));
@@ -109,7 +111,9 @@ fn sessions_are_bounded() {
 
 #[test]
 fn a_token_is_repeated_to_the_letter() {
-    let given = |token: &str| HeaderMap::from_iter([(TOKEN_HEADER.parse().unwrap(), token.parse().unwrap())]);
+    let given = |token: &str| {
+        HeaderMap::from_iter([(TOKEN_HEADER.parse().unwrap(), token.parse().unwrap())])
+    };
     assert!(repeats(&given("abc"), "abc"));
     assert!(!repeats(&given("abcd"), "abc") && !repeats(&given(""), "abc"));
     assert!(!repeats(&HeaderMap::new(), "abc") && !repeats(&HeaderMap::new(), ""));

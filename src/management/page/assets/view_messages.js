@@ -38,7 +38,7 @@ export function publishDialog(context, { vhost, exchange, key }) {
 function messageFacts(message) {
   return facts([
     ["Position", message.position],
-    ["State", message.state],
+    ["State", message.state?.replace("_", " ")],
     ["Exchange", exchangeName(message.exchange)],
     ["Routing key", message.routing_key],
     ["Redelivered", message.redelivered ? "yes" : null],
@@ -117,7 +117,7 @@ export class Browser {
       empty: "No such message.",
       columns: [
         { title: "Position", head: true, text: (message) => message.position },
-        { title: "State", text: (message) => message.state },
+        { title: "State", text: (message) => message.state?.replace("_", " ") },
         { title: "Routing key", text: (message) => message.routing_key },
         { title: "Age", num: true, text: (message) => (message.age_ms === undefined ? "" : duration(message.age_ms / 1000)) },
         { title: "Died", text: (message) => (message.deaths?.[0] ? `${message.deaths[0].reason} in ${message.deaths[0].queue}` : "") },

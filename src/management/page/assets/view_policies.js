@@ -44,12 +44,13 @@ export function effects(found) {
     ],
   });
   table.update(queues.slice(0, ROWS_MAX));
-  const some = queues.some((queue) => queue.at_least) ? "at least " : "";
+  const atLeast = queues.some((queue) => queue.at_least);
+  const total = (field) => `${atLeast && sum(field) ? "at least " : ""}${count(sum(field))}`;
   const list = (title, names) => (names?.length ? [h("h3", null, title), h("ul", null, names.slice(0, ROWS_MAX).map((name) => h("li", null, value(name))),
     names.length > ROWS_MAX ? h("li", null, `and ${count(names.length - ROWS_MAX)} more`) : null)] : null);
   return h("div", null,
     h("p", null, `${count(all)} queues would change${all > ROWS_MAX ? `, of which ${ROWS_MAX} are shown` : ""}. `,
-      `${some}${count(sum("dropped"))} messages would be dropped and ${some}${count(sum("dead_lettered"))} dead-lettered at once. Nothing was changed.`),
+      `Messages that would go at once: ${total("dropped")} dropped, ${total("dead_lettered")} dead-lettered. Nothing was changed.`),
     table.element, list("Would be made", found.made), list("Would be changed", found.changed), list("Would be left out", found.left_out));
 }
 

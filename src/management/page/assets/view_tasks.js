@@ -1,6 +1,6 @@
 // Tasks: dead letters that are put back, moved or deleted, while the cluster goes on.
 
-import { h, heading, button, facts, code } from "./dom.js";
+import { h, heading, button, code } from "./dom.js";
 import { get, path, request } from "./api.js";
 import { value } from "./format.js";
 import { ask } from "./form.js";
@@ -71,7 +71,7 @@ export async function open(context) {
   const table = new Table({
     caption: "Tasks",
     key: (task) => task.id,
-    empty: "No task. Begin one at a queue: Redrive, Move, Delete messages.",
+    empty: "No task.",
     columns: [
       { title: "Task", head: true, text: (task) => task.id },
       { title: "Kind", text: (task) => task.kind },
@@ -90,5 +90,5 @@ export async function open(context) {
     const found = await get("quorate/tasks", null, context.signal);
     table.update(Array.isArray(found) ? found : found.tasks ?? []);
   });
-  return [heading("Tasks"), facts([["What tasks do", "put dead letters back, move or delete messages, each once"]]), table.element];
+  return [heading("Tasks"), h("p", { class: "muted" }, "They put dead letters back, move or delete messages, each once. Begin one at a queue."), table.element];
 }
