@@ -3,6 +3,7 @@
 #   run.sh install              what test.js needs, into ${QUORATE_CACHE_DIR:-~/.cache/quorate}/browser
 #   run.sh HTTP AMQP [STEP]     runs all of it, or the steps whose names have STEP in them; HOST:PORT each. Leaves screenshots
 #                               in ${QUORATE_SCREENSHOTS:-the same folder/screenshots}
+# README's picture is overview.png of the step README, made with QUORATE_PICTURE_MS=75000 and copied to src/management/page.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/browser
@@ -20,7 +21,7 @@ install() {
 case ${1:-} in
   install) install ;;
   *:*)
-    [ $# -ge 2 ] || { sed -n 2,6p "$0" >&2 && exit 2; }
+    [ $# -ge 2 ] || { sed -n 2,5p "$0" >&2 && exit 2; }
     install
     # Modules are looked for beside the script, so it runs where they are.
     cp "$HERE"/*.js "$CACHE/"
@@ -28,5 +29,5 @@ case ${1:-} in
     mkdir -p "$QUORATE_SCREENSHOTS"
     exec timeout "$SECONDS_MAX" node "$CACHE/test.js" "$@"
     ;;
-  *) sed -n 2,6p "$0" >&2 && exit 2 ;;
+  *) sed -n 2,5p "$0" >&2 && exit 2 ;;
 esac

@@ -40,8 +40,8 @@ function memberTable(context) {
     columns: [
       { title: "Node", head: true, text: (member) => member.name },
       { title: "State", text: (member) => memberState(member)[0], state: (member) => memberState(member)[1] },
-      { title: "Alarms", text: (member) => (member.alarms ?? []).join(", "), state: (member) => (member.alarms?.length ? "bad" : "") },
-      { title: "Zone", text: (member) => member.zone },
+      { title: "Alarms", optional: true, text: (member) => (member.alarms ?? []).join(", "), state: (member) => (member.alarms?.length ? "bad" : "") },
+      { title: "Zone", optional: true, text: (member) => member.zone },
       { title: "Leads", num: true, text: (member) => count(member.leads) },
       { title: "Replicas", num: true, text: (member) => count(member.replicas) },
       { title: "Clients", num: true, text: (member) => count(member.connections) },
