@@ -10,7 +10,7 @@ const BOTTOM = 22;
 const SPAN_MS = 10 * 60_000;
 
 // A round number above the value, so that the axis has even steps.
-export function ceiling(value) {
+function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 5, 10].map((factor) => factor * power).find((top) => top >= value);

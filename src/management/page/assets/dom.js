@@ -71,10 +71,6 @@ export function announce(text) {
 }
 
 // Told to everybody, until something else is.
-export function notice(text) {
-  document.getElementById("notice").textContent = text;
-}
-
 export function problem(text) {
   document.getElementById("problem").textContent = text;
 }

@@ -39,10 +39,6 @@ export function duration(seconds) {
   return rest && whole < 10 ? `${whole} ${unit} ${rest} ${next[1]}` : `${whole} ${unit}`;
 }
 
-export function time(ms) {
-  return isNumber(ms) ? new Date(ms).toLocaleTimeString("en-GB") : UNKNOWN;
-}
-
 export function date(ms) {
   if (!isNumber(ms)) return UNKNOWN;
   return new Date(ms).toISOString().replace("T", " ").slice(0, 19);

@@ -1,6 +1,6 @@
 // The frame of the page: who is logged in, the menu, and which view the address asks for.
 
-import { h, replace, link, announce, notice, problem } from "./dom.js";
+import { h, replace, link, announce, problem } from "./dom.js";
 import { currentSession, find, get, logIn, logOut, takeSilentNodes } from "./api.js";
 import * as overview from "./view_overview.js";
 import * as queues from "./view_queues.js";
@@ -128,7 +128,6 @@ class Context {
 async function open() {
   view?.end();
   problem("");
-  notice("");
   closeMenu();
   // What a dialog would change is no longer seen.
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();

@@ -17,7 +17,7 @@ function card(name, href) {
   return { element, set: (text) => { value.textContent = text; } };
 }
 
-export function alarmsOf(node) {
+function alarmsOf(node) {
   const alarms = [];
   if (node.mem_alarm) alarms.push(`memory: ${bytes(node.mem_used)} of ${bytes(node.mem_limit)}`);
   if (node.disk_free_alarm) alarms.push(`disk: ${bytes(node.disk_free)} free, ${bytes(node.disk_free_limit)} needed`);

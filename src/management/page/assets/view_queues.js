@@ -26,7 +26,7 @@ function features(queue) {
 
 export const stateOf = (state) => (state === "running" ? "good" : state === "down" || state === "minority" ? "bad" : "warn");
 
-export function declareQueue(context, vhosts, done) {
+function declareQueue(context, vhosts, done) {
   ask({
     title: "Add a queue",
     submit: "Add",

@@ -21,7 +21,7 @@ const LETTERS_MAX = 22;
 const setting = (one, name) => one.arguments?.[`x-${name}`] ?? one.arguments?.[name] ?? one.effective_policy_definition?.[name];
 
 // All edges: { from, to, kind, label } between the keys "e NAME" and "q NAME".
-export function edgesOf(exchanges, queues, bindings) {
+function edgesOf(exchanges, queues, bindings) {
   const bound = bindings.filter((one) => one.source !== "").map((one) => ({
     from: `e ${one.source}`,
     to: `${one.destination_type === "queue" ? "q" : "e"} ${one.destination}`,
@@ -41,9 +41,8 @@ export function edgesOf(exchanges, queues, bindings) {
 }
 
 // The edges near what the filter names, and the nodes at their ends.
-export function near(edges, filter) {
+function near(edges, filter) {
   const wanted = filter.toLowerCase();
-  const names = (edge) => [edge.from.slice(2), edge.to.slice(2)];
   let chosen = edges;
   if (wanted) {
     const hit = new Set(edges.flatMap((edge) => [edge.from, edge.to]).filter((key) => key.slice(2).toLowerCase().includes(wanted)));
@@ -59,7 +58,7 @@ export function near(edges, filter) {
     more.forEach((key) => nodes.add(key));
     shown.push(edge);
   }
-  return { nodes: [...nodes], edges: shown, all: chosen, isCut: shown.length < chosen.length, names };
+  return { nodes: [...nodes], edges: shown, all: chosen, isCut: shown.length < chosen.length };
 }
 
 // The column of each node: one more than what leads to it, as far as nothing leads in a circle.
