@@ -14,18 +14,19 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop chart image k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop browser chart image k8s-e2e deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
 	cargo build --release --package quorate
 	exec "$(CARGO_TARGET_DIR)/release/quorate" dev $(ARGS)
 
-# Every test: of each floor, of real clusters, and with clients that nobody here wrote.
+# Every test: of each floor, of real clusters, with clients that nobody here wrote, and of the page in a browser.
 test: build
 	@.ci/deps chaos
 	cargo test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory interop
+	$(MAKE) --no-print-directory browser
 
 # The binary and all tests in one go, so that both have their dependencies with the same features.
 build: deps rocksdb
@@ -36,6 +37,12 @@ interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install
 	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored
+
+# The web page in a headless Chromium against a cluster of three nodes. Leaves screenshots.
+browser: build
+	@.ci/deps browser
+	cluster-tests/browser/run.sh install
+	cargo test --package quorate-cluster-tests --test browser -- --ignored
 
 # Read-only checks. The fuzz targets are a workspace of their own.
 FUZZ := --manifest-path cluster-tests/fuzz/Cargo.toml

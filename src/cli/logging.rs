@@ -1,4 +1,5 @@
-//! Log lines: written to standard error, filtered by `--log`, as text or JSON.
+//! Log lines: written to standard error, filtered by `--log`, as text or JSON; the newest are kept for
+//! the web page.
 //!
 //! Clients choose much of what is logged: names, keys, texts. Whatever it contains, one event is
 //! one line, and it cannot control a terminal.
@@ -9,9 +10,12 @@
 
 use super::log_lines::{Kept, LogLines};
 use super::settings::LogFormat;
+use quorate_management::EventRecorder;
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Changes the filter; the error says why not.
 type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
@@ -33,14 +37,16 @@ pub(crate) fn begin(filter: &str, format: LogFormat) -> Arc<LogLines> {
             let builder = builder.json().flatten_event(true).with_filter_reloading();
             let handle = builder.reload_handle();
             let set = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-            builder.try_init().map(|()| drop(FILTER.set(Box::new(set))))
+            let begun = builder.finish().with(EventRecorder).try_init();
+            begun.map(|()| drop(FILTER.set(Box::new(set))))
         }
         LogFormat::Text => {
             let builder = builder.with_writer(move || Visible(Kept::new(io::stderr(), &kept)));
             let builder = builder.with_filter_reloading();
             let handle = builder.reload_handle();
             let set = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-            builder.try_init().map(|()| drop(FILTER.set(Box::new(set))))
+            let begun = builder.finish().with(EventRecorder).try_init();
+            begun.map(|()| drop(FILTER.set(Box::new(set))))
         }
     };
     // In tests another subscriber may be installed already.

@@ -21,14 +21,14 @@ use super::tls::Tls;
 use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer, parts_server::PartsServer,
-    policies_server::PoliciesServer, process_admin_server::ProcessAdminServer,
-    statistics_server::StatisticsServer,
+    access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
+    parts_server::PartsServer, policies_server::PoliciesServer,
+    process_admin_server::ProcessAdminServer, statistics_server::StatisticsServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, PartService, Peers,
-    PolicyService, ProcessService, Pulses, Rates, Router, Sampling, StatisticsService,
-    log_readiness,
+    AccessService, AdminService, EventService, ListenerFacts, Naming, NodeFacts, PartService,
+    Peers, PolicyService, ProcessService, Pulses, Rates, Router, Sampling, Sessions,
+    StatisticsService, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -301,8 +301,12 @@ impl Served {
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
-        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, rates.clone());
-        let router = quorate_management::router(broker.clone(), facts, pulses, rates).merge(api);
+        let sessions = Sessions::new(facts.id);
+        let page = quorate_management::page(broker.clone(), Arc::clone(&facts), sessions.clone());
+        let inside = (sessions, rates.clone());
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, inside);
+        let router = quorate_management::router(broker.clone(), facts, pulses, rates);
+        let router = router.merge(api).merge(page);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }
 
@@ -340,6 +344,7 @@ fn routes(
     let routes = routes.add_service(AccessServer::new(access));
     let routes = routes.add_service(PartsServer::new(PartService::new(broker.clone())));
     let routes = routes.add_service(StatisticsServer::new(statistics));
+    let routes = routes.add_service(EventsServer::new(EventService));
     routes.add_service(PoliciesServer::new(policies))
 }
 

@@ -233,6 +233,16 @@ pub(crate) fn role_name(role: Role) -> &'static str {
 }
 
 /// A member; `status` is what it has answered, if it has.
+/// The state of a member (MEM 1).
+pub(crate) fn member_state(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Joining => "joining",
+        MemberState::Member => "member",
+        MemberState::Draining => "draining",
+        MemberState::Leaving => "leaving",
+    }
+}
+
 pub(crate) fn member(
     view: &MemberView,
     naming: Naming,
@@ -242,12 +252,7 @@ pub(crate) fn member(
         Some(status) => status.name.clone(),
         None => naming.name(view.id, &view.rpc_address),
     };
-    let state = match view.state {
-        MemberState::Joining => "joining",
-        MemberState::Member => "member",
-        MemberState::Draining => "draining",
-        MemberState::Leaving => "leaving",
-    };
+    let state = member_state(view.state);
     let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     wire::Member {
         id: u32::from(view.id.0),

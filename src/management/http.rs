@@ -58,6 +58,15 @@ pub(crate) struct HttpClient {
     pub(crate) peer: SocketAddr,
     /// The address that it connected to.
     pub(crate) local: SocketAddr,
+    /// The connection has TLS.
+    pub(crate) secured: bool,
+}
+
+impl HttpClient {
+    /// True if the client is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.peer.ip().to_canonical().is_loopback()
+    }
 }
 
 #[cfg(test)]
@@ -65,7 +74,7 @@ impl HttpClient {
     /// A client of this machine.
     pub(crate) fn of_test() -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        Self { peer: address, local: address }
+        Self { peer: address, local: address, secured: false }
     }
 }
 
@@ -143,7 +152,7 @@ async fn serve_within(
                     let (tls, router, closed) = (tls.clone(), router.clone(), closed.clone());
                     // A stream without an address has ended already.
                     let Ok(local) = stream.local_addr() else { continue };
-                    let client = HttpClient { peer, local };
+                    let client = HttpClient { peer, local, secured: tls.is_some() };
                     connections.spawn(async move {
                         if let Some(stream) = secured(stream, tls, head_time_max).await {
                             connection(stream, client, router, head_time_max, closed).await;

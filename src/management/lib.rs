@@ -1,4 +1,4 @@
-//! Interfaces for operators of a node: health and metrics over HTTP, and the admin service for
+//! Interfaces for operators of a node: health, metrics, an API and a page over HTTP, and the admin service for
 //! `quorate ctl`, which asks the other nodes if an answer needs them.
 
 mod access;
@@ -14,6 +14,7 @@ mod members;
 mod merge;
 mod metrics;
 mod parts;
+mod page;
 mod peers;
 mod policies;
 mod process;
@@ -24,7 +25,8 @@ mod source;
 mod tests;
 
 /// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
-/// `proto/members.proto`, `proto/parts.proto`, `proto/process.proto` and `proto/statistics.proto`.
+/// `proto/events.proto`, `proto/members.proto`, `proto/parts.proto`, `proto/process.proto` and
+/// `proto/statistics.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -53,6 +55,7 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use page::{EventRecorder, EventService, Sessions, page};
 pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;

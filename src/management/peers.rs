@@ -1,8 +1,8 @@
 //! Requests to the other nodes of the cluster for their parts of a list.
 
 use crate::wire::{
-    self, access_client::AccessClient, admin_client::AdminClient, parts_client::PartsClient,
-    statistics_client::StatisticsClient,
+    self, access_client::AccessClient, admin_client::AdminClient, events_client::EventsClient,
+    parts_client::PartsClient, statistics_client::StatisticsClient,
 };
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -33,6 +33,8 @@ pub(crate) type AccessPeer = AccessClient<Channel>;
 
 /// The statistics service of another node.
 pub(crate) type StatisticsPeer = StatisticsClient<Channel>;
+/// The service of another node's events.
+pub(crate) type EventsPeer = EventsClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -147,6 +149,14 @@ impl Peers {
             return None;
         }
         self.channel(member.id, &member.rpc_address)
+    }
+
+    /// The service of another member's events, if that can be reached.
+    pub(crate) fn events(&self, member: &MemberView) -> Option<EventsPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        Some(EventsClient::new(self.channel(member.id, &member.rpc_address)?))
     }
 
     fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {

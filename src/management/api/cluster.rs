@@ -8,6 +8,7 @@ use crate::parts;
 use crate::peers::{Answers, PartPeer, Peer, Peers, StatisticsPeer, collect, local_part, part};
 use crate::rates::{Rates, attempts};
 use crate::wire;
+use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::Broker;
 use quorate_broker::view::ClusterView;
@@ -269,6 +270,66 @@ impl Cluster {
         };
         let closed = in_time(peer.close_connections(request)).await;
         closed.is_ok_and(|reply| reply.into_inner().closed > 0)
+    }
+}
+
+impl Cluster {
+    /// The newest events of each other node, above those that were read of it.
+    pub(crate) async fn events(
+        &self,
+        read: &BTreeMap<u32, u64>,
+        most: u32,
+    ) -> Listed<(u32, Vec<wire::Event>)> {
+        let (view, this) = (self.view(), self.broker.node());
+        let asked = view.members.iter().filter(|member| member.id != this).map(|member| async {
+            let node = u32::from(member.id.0);
+            let since = read.get(&node).copied().unwrap_or_default();
+            let request = wire::EventsRequest { caller: wire::caller(), since, most };
+            let answer = match self.peers.events(member) {
+                Some(mut peer) => in_time(peer.list_events(request)).await.ok(),
+                None => None,
+            };
+            (node, answer.map(|answer| answer.into_inner().events))
+        });
+        let mut listed = Listed::default();
+        for (node, answer) in join_all(asked).await {
+            match answer {
+                Some(events) => listed.items.push((node, events)),
+                None => listed.silent.push(node),
+            }
+        }
+        listed
+    }
+
+    /// Begins or ends the draining of another node.
+    ///
+    /// # Errors
+    /// Why the node is not drained, in words.
+    pub(crate) async fn maintain(
+        &self,
+        node: NodeId,
+        drain: bool,
+        operator: &str,
+    ) -> Result<(), String> {
+        let mut only = self.view();
+        only.members.retain(|member| member.id == node);
+        let operator = || operator.to_owned();
+        let asked = self.peers.ask(&only, |mut peer| {
+            let operator = operator();
+            async move {
+                let caller = wire::caller();
+                let done = if drain {
+                    let request = wire::DrainRequest { caller, timeout_ms: 0, operator };
+                    peer.drain(request).await.map(drop)
+                } else {
+                    peer.revive(wire::ReviveRequest { caller, operator }).await.map(drop)
+                };
+                // Its words are for the operator, not for the log.
+                Ok(done.map_err(|status| status.message().to_owned()))
+            }
+        });
+        let answer = asked.await.answers.into_iter().next();
+        answer.map_or_else(|| Err(format!("node {node} does not answer")), |(_, done)| done)
     }
 }
 

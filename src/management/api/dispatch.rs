@@ -5,8 +5,8 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
     attempts, bindings, channels, connections, consumers, definitions, exchanges, features, health,
-    limits, messages, nodes, overview, parameters, permissions, policies, queues, replicas, users,
-    vhosts,
+    limits, messages, nodes, overview, parameters, permissions, policies, queues, quorate_cluster,
+    quorate_events, replicas, users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -81,6 +81,10 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::FeatureFlag => features::enable(call),
         E::Aliveness => health::aliveness(api, call),
         E::Health(check) => health::check(api, call, check).await,
+        E::QuorateCluster => Ok(quorate_cluster::cluster(api).await),
+        E::QuorateDrain => quorate_cluster::maintenance(api, call, true).await,
+        E::QuorateRevive => quorate_cluster::maintenance(api, call, false).await,
+        E::QuorateEvents => quorate_events::list(api, call).await,
         E::DeprecatedFeatures => Ok(features::deprecated()),
         E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
     }

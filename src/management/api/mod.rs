@@ -1,7 +1,7 @@
 //! The HTTP API of RabbitMQ's management plugin, under `/api`.
 //!
 //! The path of a request: `route` finds it in the table of routes; `caller` authenticates its user
-//! with the login of AMQP clients; the table says whether that user may; the body is read, up to a
+//! with the login of AMQP clients, or by the session of the web page; the table says whether that user may; the body is read, up to a
 //! bound; the file of the object carries it out, through `client` what AMQP clients can do too, else
 //! as `quorate ctl` does; `list` cuts the answer to what was asked for; `audit` notes each change.
 //!
@@ -9,7 +9,7 @@
 //! the header `x-quorate-silent-nodes`.
 
 mod attempts;
-mod audit;
+pub(crate) mod audit;
 mod body;
 mod call;
 mod caller;
@@ -44,6 +44,8 @@ mod permissions;
 mod policies;
 mod queues;
 mod replicas;
+mod quorate_cluster;
+mod quorate_events;
 mod users;
 mod vhosts;
 
@@ -53,16 +55,19 @@ mod tests;
 pub use crate::api::features::FLAGS;
 
 use crate::api::call::{Answer, Api, Call, Content};
-use crate::api::caller::Caller;
+pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
 pub(crate) use crate::api::overview::set_cluster_name;
-use crate::api::refusal::{Refusal, bad_request};
-use crate::api::route::{Check, Endpoint, Method, Needs, Route};
+pub(crate) use crate::api::refusal::Refusal;
+use crate::api::refusal::bad_request;
+pub(crate) use crate::api::route::Method;
+use crate::api::route::{Check, Endpoint, Needs, Route};
 pub(crate) use crate::api::uri::Query;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
+use crate::page::Sessions;
 use crate::peers::Peers;
 use crate::rates::Rates;
 use axum::Router;
@@ -93,15 +98,22 @@ const SILENT_NODES: &str = "x-quorate-silent-nodes";
 #[derive(Clone, Debug)]
 struct Service {
     api: Api,
+    sessions: Sessions,
     bodies: Bodies,
     requests: Arc<Semaphore>,
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
-pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers, rates: Rates) -> Router {
+pub fn api(
+    broker: Broker,
+    facts: Arc<NodeFacts>,
+    peers: Peers,
+    (sessions, rates): (Sessions, Rates),
+) -> Router {
     let cluster = Cluster::new(broker.clone(), peers, rates);
     let service = Service {
         api: Api { broker, facts, cluster },
+        sessions,
         bodies: Bodies::default(),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
     };
@@ -210,7 +222,7 @@ impl Service {
         if target.needs == Needs::Nobody {
             return Ok(Caller::nobody(client));
         }
-        let caller = Caller::of(&self.api.broker, &parts.headers, client).await?;
+        let caller = Caller::of(&self.api.broker, &self.sessions, parts, client).await?;
         user.clone_from(&caller.user);
         let named = |kind: &str| {
             let name = target.names.iter().find(|(name, _)| *name == kind)?;

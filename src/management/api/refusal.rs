@@ -13,6 +13,13 @@ pub(crate) enum Refusal {
     /// No user, or a wrong password.
     #[error("Login failed")]
     NotLoggedIn,
+    /// The web page's session is not in force, or none was begun. Without a question for a password,
+    /// for which browsers show a dialog.
+    #[error("{0}")]
+    NoSession(&'static str),
+    /// A change in the name of a session that may have been made by another site.
+    #[error("{0}")]
+    Forged(&'static str),
     /// The user may not do this.
     #[error("{0}")]
     NotAuthorised(String),
@@ -60,6 +67,8 @@ impl Refusal {
     fn status(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_authorized"),
+            Self::NoSession(_) => (StatusCode::UNAUTHORIZED, "not_authorized"),
+            Self::Forged(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotAuthorised(_) => (StatusCode::UNAUTHORIZED, "not_authorised"),
             Self::NoObject => (StatusCode::NOT_FOUND, "Object Not Found"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
@@ -104,7 +113,9 @@ impl IntoResponse for Refusal {
                     HeaderValue::from_str(allowed).ok().map(|allowed| (header::ALLOW, allowed)),
                 );
             }
-            Self::NotAuthorised(_)
+            Self::NoSession(_)
+            | Self::Forged(_)
+            | Self::NotAuthorised(_)
             | Self::NoObject
             | Self::NotFound(_)
             | Self::BadRequest(_)
@@ -214,6 +225,9 @@ mod tests {
         let response = Refusal::NotLoggedIn.into_response();
         let realm = response.headers().get(header::WWW_AUTHENTICATE).unwrap();
         assert_eq!(realm, "Basic realm=\"RabbitMQ Management\"");
+        let response = Refusal::NoSession("no session").into_response();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(response.headers().get(header::WWW_AUTHENTICATE), None);
         let response = Refusal::Method("GET, HEAD".to_owned()).into_response();
         assert_eq!(response.headers().get(header::ALLOW).unwrap(), "GET, HEAD");
     }

@@ -203,6 +203,10 @@ pub(crate) enum Endpoint {
     Rebalance,
     Aliveness,
     Health(Check),
+    QuorateCluster,
+    QuorateDrain,
+    QuorateRevive,
+    QuorateEvents,
     /// A list of something that this broker does not have.
     Nothing,
 }
@@ -445,6 +449,10 @@ pub(crate) const ROUTES: &[Route] = &[
         E::Health(Check::LeaderlessQueues),
         VisibleVhost,
     ),
+    read("quorate/cluster", E::QuorateCluster, Monitoring),
+    at("quorate/nodes/{node}/drain", E::QuorateDrain).post(Administrator),
+    at("quorate/nodes/{node}/revive", E::QuorateRevive).post(Administrator),
+    read("quorate/events", E::QuorateEvents, Monitoring),
     read("shovels", E::Nothing, Monitoring),
     read("shovels/{vhost}", E::Nothing, Monitoring),
     read("federation-links", E::Nothing, Monitoring),
