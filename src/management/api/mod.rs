@@ -43,9 +43,9 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
-mod replicas;
 mod quorate_cluster;
 mod quorate_events;
+mod replicas;
 mod users;
 mod vhosts;
 
