@@ -19,11 +19,12 @@ use super::tls::Tls;
 use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
+    access_server::AccessServer, admin_server::AdminServer, messages_server::MessagesServer,
+    policies_server::PoliciesServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
-    Router, log_readiness,
+    AccessService, AdminService, Browser, ListenerFacts, MessageService, Naming, NodeFacts, Peers,
+    PolicyService, Pulses, Router, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -308,11 +309,13 @@ impl Served {
 fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
     let broker = &prepared.broker;
     let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
-    let access = AccessService::new(broker.clone(), peers);
+    let access = AccessService::new(broker.clone(), peers.clone());
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
+    let messages = MessageService::new(Browser::new(broker.clone(), peers));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
-    routes.add_service(PoliciesServer::new(policies))
+    let routes = routes.add_service(PoliciesServer::new(policies));
+    routes.add_service(MessagesServer::new(messages))
 }
 
 /// Serves the same pages on the port without TLS and, if there is one, on that with TLS.

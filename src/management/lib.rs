@@ -4,12 +4,15 @@
 mod access;
 mod admin;
 mod api;
+mod browser;
 mod convert;
 mod facts;
 mod http;
 mod liveness;
 mod members;
 mod merge;
+mod message_json;
+mod messages;
 mod metrics;
 mod peers;
 mod policies;
@@ -18,8 +21,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/members.proto` and `proto/messages.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -43,10 +46,12 @@ pub use access::AccessService;
 pub use admin::AdminService;
 pub use api::api;
 pub use axum::Router;
+pub use browser::Browser;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use messages::MessageService;
 pub use peers::Peers;
 pub use policies::PolicyService;
 pub use readiness::log_readiness;

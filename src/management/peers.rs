@@ -1,6 +1,8 @@
 //! Requests to the other nodes of the cluster for their parts of a list.
 
-use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
+use crate::wire::{
+    self, access_client::AccessClient, admin_client::AdminClient, messages_client::MessagesClient,
+};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::view::{ClusterView, MemberView};
@@ -24,6 +26,9 @@ pub(crate) type Peer = AdminClient<Channel>;
 
 /// The access service of another node.
 pub(crate) type AccessPeer = AccessClient<Channel>;
+
+/// The service of messages of another node.
+pub(crate) type MessagesPeer = MessagesClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -98,6 +103,14 @@ impl Peers {
             return None;
         }
         Some(AccessClient::new(self.channel(member.id, &member.rpc_address)?))
+    }
+
+    /// The service of messages of another member that can be reached.
+    pub(crate) fn messages(&self, member: &MemberView) -> Option<MessagesPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        Some(MessagesClient::new(self.channel(member.id, &member.rpc_address)?))
     }
 
     fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {

@@ -5,15 +5,10 @@
 //! log index and position. The machine has requeued, unacked and dead messages one by one; fresh
 //! ones are only counted here, and their heads are read from the store without the machine.
 
-use crate::{
-    letter::Letter,
-    machine::Machine,
-    queue::Queue,
-    record::QueuedMessage,
-};
+use crate::{letter::Letter, machine::Machine, queue::Queue, record::QueuedMessage};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Holder, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence,
-    SessionId, Timestamp,
+    ConsumerId, DeliveryNumber, Holder, LetterNumber, Level, LogIndex, MessageId, QueueId,
+    Sequence, SessionId, Timestamp,
 };
 use std::ops::Bound;
 
@@ -83,7 +78,8 @@ impl Machine {
             Some(HeldPlace::Consumer(consumer, number)) => Some(Some((consumer, number))),
             None => Some(None),
         };
-        let of_consumers = of_consumers.into_iter().flat_map(|after| queue.held_by_consumers(after));
+        let of_consumers =
+            of_consumers.into_iter().flat_map(|after| queue.held_by_consumers(after));
         let of_gets = match after {
             Some(HeldPlace::Get(session, sequence)) => Some((session, sequence)),
             Some(HeldPlace::Consumer(..)) | None => None,
@@ -97,7 +93,11 @@ impl Machine {
     pub fn look(&self, id: QueueId, from: MessageId, limit: usize) -> Option<LevelLook> {
         let queue = self.queues.get(&id)?;
         let (level, state) = queue.levels.range(..=from.level).next_back()?;
-        let start = if *level == from.level { (from.index, from.position) } else { MessagePlace::default() };
+        let start = if *level == from.level {
+            (from.index, from.position)
+        } else {
+            MessagePlace::default()
+        };
         let head = (state.record.head_index, state.record.head_position);
         let fresh_from = start.max(head);
         Some(LevelLook {

@@ -61,9 +61,8 @@ pub fn merge(
     let bounds = [requeued_to, refused_to, held_to, fresh_to];
     let bound = bounds.into_iter().flatten().min();
     let ready = |queued: &QueuedMessage| LookedAt { queued: *queued, holder: None };
-    let held = held
-        .iter()
-        .map(|(of, queued)| LookedAt { queued: *queued, holder: Some(of.holder()) });
+    let held =
+        held.iter().map(|(of, queued)| LookedAt { queued: *queued, holder: Some(of.holder()) });
     let mut messages: Vec<_> =
         look.requeued.iter().map(ready).chain(held).chain(fresh.iter().map(ready)).collect();
     messages.retain(|it| bound.is_none_or(|bound| place(&it.queued) <= bound));

@@ -1,8 +1,12 @@
 //! What is seen and changed of a node by lists, metrics and operators.
 
 pub(crate) mod administration;
+pub mod browse;
 pub(crate) mod cluster;
 pub(crate) mod counters;
+pub(crate) mod dry_run;
+pub(crate) mod excess;
+pub(crate) mod explain;
 pub(crate) mod lookup;
 pub(crate) mod member_view;
 pub(crate) mod metrics;

@@ -2,6 +2,7 @@
 
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
+use super::browse::{self, BrowseVerb};
 use super::certificates;
 use super::columns::{self, Listing};
 use super::members::{self, MemberVerb};
@@ -29,6 +30,7 @@ pub(crate) enum Verb {
     SetAlarm(Resource),
     Node(NodeVerb),
     Member(MemberVerb),
+    Browse(BrowseVerb),
 }
 
 /// Verbs of policies and runtime parameters.
@@ -103,7 +105,8 @@ pub(crate) const fn plain(
     Manual { verb, name, section, arguments, summary, positional, switches }
 }
 
-const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> <definition>";
+const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] [--dry-run] <name> <pattern> <definition>";
+const CLEAR_POLICY: &str = "[--vhost <vhost>] [--dry-run] <name>";
 
 const fn policies(
     verb: PolicyVerb,
@@ -121,11 +124,10 @@ const fn policies(
         | PolicyVerb::ListParameters(_) => "Runtime Parameters",
     };
     let switches: &[&str] = match verb {
-        PolicyVerb::SetPolicy(_) => &["priority", "apply-to"],
+        PolicyVerb::SetPolicy(_) => &["priority", "apply-to", "dry-run"],
+        PolicyVerb::ClearPolicy(_) => &["dry-run"],
         PolicyVerb::ListPolicies(_) | PolicyVerb::ListParameters(_) => &["no-table-headers"],
-        PolicyVerb::ClearPolicy(_)
-        | PolicyVerb::SetParameter(_)
-        | PolicyVerb::ClearParameter(_) => &[],
+        PolicyVerb::SetParameter(_) | PolicyVerb::ClearParameter(_) => &[],
     };
     let positional = (positional, positional);
     plain(Verb::Policies(verb), name, section, arguments, summary, positional, switches)
@@ -252,10 +254,10 @@ const MANUALS: &[Manual] = &[
         Verb::ImportDefinitions,
         "import_definitions",
         "Definitions",
-        "[<file_path | \"-\">] [--format json]",
+        "[<file_path | \"-\">] [--format json] [--dry-run]",
         "Imports definitions in JSON",
         (0, 1),
-        &["format"],
+        &["format", "dry-run"],
     ),
     plain(
         Verb::SetAlarm(Resource::Disk),
@@ -278,7 +280,7 @@ const MANUALS: &[Manual] = &[
     policies(
         PolicyVerb::ClearPolicy(PolicyKind::User),
         "clear_policy",
-        "[--vhost <vhost>] <name>",
+        CLEAR_POLICY,
         "Clears (removes) a policy",
         1,
     ),
@@ -299,7 +301,7 @@ const MANUALS: &[Manual] = &[
     policies(
         PolicyVerb::ClearPolicy(PolicyKind::Operator),
         "clear_operator_policy",
-        "[--vhost <vhost>] <name>",
+        CLEAR_POLICY,
         "Clears an operator policy",
         1,
     ),
@@ -364,6 +366,7 @@ const MANUALS: &[Manual] = &[
 /// All verbs, in the order of the help.
 pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
     let others = node::MANUALS.iter().chain(members::MANUALS).chain([&certificates::MANUAL]);
+    let others = others.chain(browse::MANUALS);
     MANUALS.iter().chain(access::MANUALS).chain(others)
 }
 

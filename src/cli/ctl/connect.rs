@@ -5,7 +5,7 @@ use super::options::Options;
 use crate::cli::{secret, tls};
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
-    policies_client::PoliciesClient,
+    messages_client::MessagesClient, policies_client::PoliciesClient,
 };
 use quorate_rpc::Connector;
 use quorate_tls::Dialer;
@@ -25,6 +25,7 @@ pub(crate) type AccessPeer = AccessClient<Channel>;
 
 pub(crate) type Client = AdminClient<Channel>;
 pub(crate) type PolicyClient = PoliciesClient<Channel>;
+pub(crate) type MessageClient = MessagesClient<Channel>;
 
 /// A node, as given with `-n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,7 @@ fn dialer(options: &Options) -> Result<Option<Dialer>, Failure> {
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) policies: PolicyClient,
+    pub(crate) messages: MessageClient,
     pub(crate) access: AccessPeer,
     pub(crate) cluster: Cluster,
 }
@@ -145,10 +147,14 @@ async fn connect_to(
     let channel = endpoint.connect_with_connector(connector.clone()).await.map_err(refuse)?;
     let policies = PoliciesClient::new(channel.clone());
     let access = AccessClient::new(channel.clone());
+    let messages = MessagesClient::new(channel.clone());
     let mut client = AdminClient::new(channel);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
-        Ok(cluster) => Ok(Connected { client, policies, access, cluster: cluster.into_inner() }),
+        Ok(cluster) => {
+            let cluster = cluster.into_inner();
+            Ok(Connected { client, policies, messages, access, cluster })
+        }
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }
 }

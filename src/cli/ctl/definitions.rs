@@ -9,7 +9,7 @@ use quorate_management::wire;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -67,6 +67,30 @@ pub(super) async fn import(
     client: &mut PolicyClient,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
+    let chunks = read(invocation)?;
+    match client.import_definitions(tokio_stream::iter(chunks)).await {
+        Ok(answer) => {
+            for left_out in answer.into_inner().left_out {
+                console.complain(&format!("Warning: skipped {left_out}\n"));
+            }
+            console.say("Successfully imported definitions\n");
+            Ok(())
+        }
+        Err(status) => Err(refusal(&status)),
+    }
+}
+
+/// The refusal of definitions.
+pub(super) fn refusal(status: &Status) -> Failure {
+    if status.code() == Code::InvalidArgument {
+        let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
+        return Failure::new(Exit::Data, text);
+    }
+    call_failure(status)
+}
+
+/// Reads definitions, in the parts in which they are sent.
+pub(super) fn read(invocation: &Invocation) -> Result<Vec<wire::DefinitionsChunk>, Failure> {
     let path = path(invocation);
     let bytes = match path {
         STANDARD => {
@@ -80,21 +104,7 @@ pub(super) async fn import(
         let end = bytes.len().min(place + CHUNK_BYTES);
         wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
     };
-    let chunks: Vec<_> = (0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect();
-    match client.import_definitions(tokio_stream::iter(chunks)).await {
-        Ok(answer) => {
-            for left_out in answer.into_inner().left_out {
-                console.complain(&format!("Warning: skipped {left_out}\n"));
-            }
-            console.say("Successfully imported definitions\n");
-            Ok(())
-        }
-        Err(status) if status.code() == Code::InvalidArgument => {
-            let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
-            Err(Failure::new(Exit::Data, text))
-        }
-        Err(status) => Err(call_failure(&status)),
-    }
+    Ok((0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect())
 }
 
 fn file_failure(path: &str, error: &std::io::Error) -> Failure {

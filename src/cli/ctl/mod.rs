@@ -3,12 +3,15 @@
 mod access;
 mod alarms;
 mod audit;
+mod browse;
 mod certificates;
 mod columns;
 mod command;
 mod connect;
 mod definitions;
+mod dry_run;
 mod exit;
+mod explain;
 mod format;
 mod lists;
 mod members;
@@ -118,7 +121,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::Access(_)
         | Verb::SetAlarm(_)
         | Verb::Node(_)
-        | Verb::Member(_) => {}
+        | Verb::Member(_)
+        | Verb::Browse(_) => {}
     }
     // An invalid column is refused before any request.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -217,6 +221,18 @@ async fn ask(
             }
             let mut connected = connect::connect(target, connector).await?;
             queues::change(invocation, &mut connected, console).await
+        }
+        Verb::Policies(verb) if invocation.options.has("dry-run") => {
+            let mut connected = connect::connect(target, connector).await?;
+            dry_run::policy(verb, invocation, &mut connected.messages, console).await
+        }
+        Verb::ImportDefinitions if invocation.options.has("dry-run") => {
+            let mut connected = connect::connect(target, connector).await?;
+            dry_run::definitions(invocation, &mut connected.messages, console).await
+        }
+        Verb::Browse(verb) => {
+            let mut connected = connect::connect(target, connector).await?;
+            browse::run(verb, invocation, &mut connected, console).await
         }
         Verb::Policies(verb) => {
             if invocation.options.banners() {

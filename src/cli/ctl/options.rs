@@ -48,6 +48,12 @@ impl Options {
         given.map(|(_, value)| value.as_str())
     }
 
+    /// All values of a verb's own option, in their order.
+    pub(crate) fn all_values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let given = self.values.iter().filter(move |(option, _)| *option == name);
+        given.map(|(_, value)| value.as_str())
+    }
+
     pub(crate) fn formatter(&self) -> Formatter {
         self.formatter.unwrap_or(Formatter::Table)
     }
@@ -134,6 +140,11 @@ fn option(name: &str) -> Option<Option_> {
         "--limit" => Option_::Valued("limit"),
         "--wait" => Option_::Valued("wait"),
         "--drain" => Option_::Switch("drain"),
+        "--dry-run" => Option_::Switch("dry-run"),
+        "--full" => Option_::Switch("full"),
+        "--from" => Option_::Valued("from"),
+        "--count" => Option_::Valued("count"),
+        "--filter" => Option_::Valued("filter"),
         _ => return None,
     })
 }

@@ -12,7 +12,7 @@ use quorate_management::wire;
 use tonic::{Code, Status, Streaming};
 
 /// The positional argument at an index; the number of arguments has been checked.
-fn argument(invocation: &Invocation, place: usize) -> &str {
+pub(super) fn argument(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn obey(
 }
 
 /// The refusal of a node, as RabbitMQ's text and exit code.
-fn refusal(status: &Status) -> Failure {
+pub(super) fn refusal(status: &Status) -> Failure {
     let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
     if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {
         return told(Exit::Unavailable);
@@ -125,7 +125,8 @@ async fn collect<T>(
     Ok(items)
 }
 
-fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
+/// The request that sets a policy.
+pub(super) fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
     let options = &invocation.options;
     let policy = wire::Policy {
         operator: kind == PolicyKind::Operator,
@@ -139,7 +140,8 @@ fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyReque
     wire::SetPolicyRequest { caller: wire::caller(), policy: Some(policy) }
 }
 
-fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
+/// The request about a policy.
+pub(super) fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
     wire::PolicyRequest {
         caller: wire::caller(),
         operator: kind == PolicyKind::Operator,

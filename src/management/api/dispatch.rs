@@ -5,7 +5,8 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
     bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
-    messages, nodes, overview, parameters, permissions, policies, queues, users, vhosts,
+    messages, nodes, overview, parameters, permissions, policies, queues, quorate_browse,
+    quorate_dry_run, quorate_settings, users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -74,6 +75,13 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::FeatureFlag => features::enable(call),
         E::Aliveness => health::aliveness(api, call),
         E::Health(check) => health::check(api, call, check).await,
+        E::BrowseQueue => quorate_browse::page(api, call).await,
+        E::ExplainMessage => quorate_browse::explain(api, call).await,
+        E::QueueSettings => quorate_settings::settings(api, call).await,
+        E::DryRunPolicy => quorate_dry_run::policy(api, call, PolicyKind::User).await,
+        E::DryRunOperatorPolicy => quorate_dry_run::policy(api, call, PolicyKind::Operator).await,
+        E::DryRunDefinitions => quorate_dry_run::definitions(api, call).await,
+        E::DryRunVhostDefinitions => quorate_dry_run::vhost_definitions(api, call).await,
         E::DeprecatedFeatures | E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
     }
 }

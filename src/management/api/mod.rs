@@ -16,7 +16,7 @@ mod client;
 mod cluster;
 mod counts;
 mod dispatch;
-mod json;
+pub(crate) mod json;
 mod list;
 mod names;
 mod refusal;
@@ -39,6 +39,9 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
+mod quorate_browse;
+mod quorate_dry_run;
+mod quorate_settings;
 mod users;
 mod vhosts;
 
@@ -52,6 +55,7 @@ use crate::api::list::Listing;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::{Check, Endpoint, Method, Needs, Route};
 use crate::api::uri::Query;
+use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::peers::Peers;
@@ -100,9 +104,10 @@ struct Service {
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
 pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
-    let cluster = Cluster::new(broker.clone(), peers);
+    let cluster = Cluster::new(broker.clone(), peers.clone());
+    let browser = Browser::new(broker.clone(), peers);
     let service = Service {
-        api: Api { broker, facts, cluster },
+        api: Api { broker, facts, cluster, browser },
         bodies: Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES)),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
     };
@@ -238,7 +243,11 @@ async fn read_body(
     }
     let is_large = matches!(
         target.route.endpoint,
-        Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
+        Endpoint::Publish
+            | Endpoint::Definitions
+            | Endpoint::VhostDefinitions
+            | Endpoint::DryRunDefinitions
+            | Endpoint::DryRunVhostDefinitions
     );
     let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
     // A body of unknown length may be as long as any.

@@ -8,7 +8,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use quorate_queue::{MessagePlace, MessageStore, RankPlace, Record, RecordKey, merge};
-use quorate_types::{Level, LetterNumber, LogIndex, MessageId, QueueId};
+use quorate_types::{LetterNumber, Level, LogIndex, MessageId, QueueId};
 use std::cmp::Reverse;
 
 /// Where a look begins: before every message.
@@ -22,7 +22,8 @@ fn looked_at(world: &World, queue: QueueId, limit: usize) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut from = START;
     while let Some(look) = world.machine.look(queue, from, limit) {
-        let start = if look.level == from.level { (from.index, from.position) } else { START_PLACE };
+        let start =
+            if look.level == from.level { (from.index, from.position) } else { START_PLACE };
         let mut held = world.machine.held(queue, None, usize::MAX);
         held.retain(|(_, it)| {
             it.message.level == look.level && (it.message.index, it.message.position) >= start
@@ -118,7 +119,8 @@ fn check_ranks(world: &World, queue: QueueId, all: &[Seen]) {
             }
         };
         assert_eq!(found, id);
-        let before = fresh.iter().filter(|it| it.0 == id.level && (it.1, it.2) < (*index, *position));
+        let before =
+            fresh.iter().filter(|it| it.0 == id.level && (it.1, it.2) < (*index, *position));
         assert_eq!(world.machine.ready_before(queue, id) + before.count() as u64, rank - 1);
     }
 }
@@ -132,12 +134,13 @@ fn check_letters(world: &World, queue: QueueId, limit: usize) {
         from = LetterNumber(last.0 + 1);
         found.extend(letters);
     }
-    let pages = world.machine.keys().into_iter().filter_map(|key| match world.machine.record(key)? {
-        Record::Letters(page) if matches!(key, RecordKey::Letters(of, _) if of == queue) => {
-            Some(page)
-        }
-        _ => None,
-    });
+    let pages =
+        world.machine.keys().into_iter().filter_map(|key| match world.machine.record(key)? {
+            Record::Letters(page) if matches!(key, RecordKey::Letters(of, _) if of == queue) => {
+                Some(page)
+            }
+            _ => None,
+        });
     assert_eq!(found, pages.flatten().collect::<Vec<_>>());
 }
 
