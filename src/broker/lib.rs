@@ -58,6 +58,10 @@ pub use quorate_raft::{DrainError, TransferError};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
     administration::{Operator, Views},
+    browse,
+    dry_run::{DryRun, QUEUES_MAX},
+    excess::{Bounds, Excess},
+    explain::{DeadLetterPath, Explanation, Nowhere},
     lookup::Lookup,
     operator::{Closing, PasswordError, hash_password},
     view,

@@ -56,6 +56,9 @@ mod route;
 mod targets;
 mod topic;
 
+mod dry_run;
+mod setting_source;
+
 mod digest;
 mod named;
 
@@ -69,6 +72,7 @@ pub use definitions_table::{
 pub use definitions_user::HashPassword;
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use denial::{Denial, MemberDenial};
+pub use dry_run::{Outcome, QueueChange, SettingChange};
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
@@ -101,5 +105,6 @@ pub use replica_placement::{CATALOG_VOTERS_MAX, MOVES_MAX, PlacementRecord};
 pub use replicas::{Flaws, Host, Hosts, Replicas};
 pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
+pub use setting_source::{Setting, SettingSource};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -134,6 +134,12 @@ impl Catalog {
         set.unwrap_or(LETTERS_MAX)
     }
 
+    /// True if a parameter says that number.
+    pub(crate) fn has_letters_max(&self) -> bool {
+        let name = ParameterName::Global(ShortString::from_static(LETTERS_PARAMETER));
+        self.parameters.contains_key(&name)
+    }
+
     pub(crate) fn set_parameter(
         &mut self,
         record: &ParameterRecord,

@@ -22,13 +22,13 @@ use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
-    parts_server::PartsServer, policies_server::PoliciesServer,
+    messages_server::MessagesServer, parts_server::PartsServer, policies_server::PoliciesServer,
     process_admin_server::ProcessAdminServer, statistics_server::StatisticsServer,
 };
 use quorate_management::{
-    AccessService, AdminService, EventService, ListenerFacts, Naming, NodeFacts, PartService,
-    Peers, PolicyService, ProcessService, Pulses, Rates, Router, Sampling, Sessions,
-    StatisticsService, log_readiness,
+    AccessService, AdminService, Browser, EventService, ListenerFacts, MessageService, Naming,
+    NodeFacts, PartService, Peers, PolicyService, ProcessService, Pulses, Rates, Router, Sampling,
+    Sessions, StatisticsService, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -338,14 +338,16 @@ fn routes(
     let broker = &prepared.broker;
     let statistics = StatisticsService::new(broker.clone(), rates);
     let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
-    let access = AccessService::new(broker.clone(), peers);
+    let access = AccessService::new(broker.clone(), peers.clone());
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
+    let messages = MessageService::new(Browser::new(broker.clone(), peers));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
     let routes = routes.add_service(PartsServer::new(PartService::new(broker.clone())));
     let routes = routes.add_service(StatisticsServer::new(statistics));
     let routes = routes.add_service(EventsServer::new(EventService));
-    routes.add_service(PoliciesServer::new(policies))
+    let routes = routes.add_service(PoliciesServer::new(policies));
+    routes.add_service(MessagesServer::new(messages))
 }
 
 /// Serves the same pages on the port without TLS and, if there is one, on that with TLS.

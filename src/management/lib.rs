@@ -5,6 +5,7 @@ mod access;
 mod admin;
 mod api;
 mod audit;
+mod browser;
 mod changes;
 mod convert;
 mod facts;
@@ -12,6 +13,8 @@ mod http;
 mod liveness;
 mod members;
 mod merge;
+mod message_json;
+mod messages;
 mod metrics;
 mod page;
 mod parts;
@@ -25,8 +28,8 @@ mod source;
 mod tests;
 
 /// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
-/// `proto/events.proto`, `proto/members.proto`, `proto/parts.proto`, `proto/process.proto` and
-/// `proto/statistics.proto`.
+/// `proto/events.proto`, `proto/members.proto`, `proto/messages.proto`, `proto/parts.proto`,
+/// `proto/process.proto` and `proto/statistics.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -51,10 +54,12 @@ pub use admin::AdminService;
 pub use api::{FLAGS as FEATURE_FLAGS, api};
 pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
+pub use browser::Browser;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use messages::MessageService;
 pub use page::{EventRecorder, EventService, Sessions, page};
 pub use parts::PartService;
 pub use peers::Peers;

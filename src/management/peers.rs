@@ -2,7 +2,8 @@
 
 use crate::wire::{
     self, access_client::AccessClient, admin_client::AdminClient, events_client::EventsClient,
-    parts_client::PartsClient, statistics_client::StatisticsClient,
+    messages_client::MessagesClient, parts_client::PartsClient,
+    statistics_client::StatisticsClient,
 };
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -35,6 +36,8 @@ pub(crate) type AccessPeer = AccessClient<Channel>;
 pub(crate) type StatisticsPeer = StatisticsClient<Channel>;
 /// The service of another node's events.
 pub(crate) type EventsPeer = EventsClient<Channel>;
+/// The service of messages of another node.
+pub(crate) type MessagesPeer = MessagesClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -157,6 +160,14 @@ impl Peers {
             return None;
         }
         Some(EventsClient::new(self.channel(member.id, &member.rpc_address)?))
+    }
+
+    /// The service of messages of another member that can be reached.
+    pub(crate) fn messages(&self, member: &MemberView) -> Option<MessagesPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        Some(MessagesClient::new(self.channel(member.id, &member.rpc_address)?))
     }
 
     fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {

@@ -46,7 +46,11 @@ fn invalid(error: &impl ToString) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
+/// A policy as an operator wrote it.
+///
+/// # Errors
+/// INVALID_ARGUMENT, in RabbitMQ's words.
+pub(crate) fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
     let text = PolicyText {
         kind: kind(policy.operator),
         vhost: &vhost(&policy.vhost)?,
@@ -56,6 +60,37 @@ fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
         priority: policy.priority,
     };
     text.parse(&policy.definition).map_err(|error| invalid(&error))
+}
+
+/// The full name of a policy.
+///
+/// # Errors
+/// INVALID_ARGUMENT: a name is too long.
+pub(crate) fn policy_name(request: &wire::PolicyRequest) -> Result<PolicyName, Status> {
+    Ok(PolicyName {
+        kind: kind(request.operator),
+        vhost: vhost(&request.vhost)?,
+        name: short("policy", &request.name)?,
+    })
+}
+
+/// Definitions that come in parts.
+///
+/// # Errors
+/// INVALID_ARGUMENT: they are too long, or no text.
+pub(crate) async fn definitions_text(
+    mut chunks: Streaming<wire::DefinitionsChunk>,
+) -> Result<String, Status> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.message().await? {
+        check(chunk.caller)?;
+        if bytes.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
+            let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
+            return Err(Status::invalid_argument(text));
+        }
+        bytes.extend_from_slice(&chunk.json);
+    }
+    String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))
 }
 
 fn policy_message(policy: &PolicyRecord) -> wire::Policy {
@@ -134,8 +169,7 @@ impl PolicyService {
         cleared.map_err(|exception| refusal(&exception))
     }
 
-    async fn import(&self, bytes: Vec<u8>) -> Result<wire::Imported, Status> {
-        let text = String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))?;
+    async fn import(&self, text: String) -> Result<wire::Imported, Status> {
         match self.broker.operator().import_definitions(text.into()).await {
             Ok(Imported { left_out, .. }) => Ok(wire::Imported { left_out }),
             Err(ImportError::Invalid(error)) => Err(invalid(&error)),
@@ -255,18 +289,9 @@ impl Policies for PolicyService {
         request: Request<Streaming<wire::DefinitionsChunk>>,
     ) -> Result<Response<wire::Imported>, Status> {
         let operator = Operator::of(&request);
-        let mut chunks = request.into_inner();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = chunks.message().await? {
-            check(chunk.caller)?;
-            if bytes.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
-                let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
-                return Err(Status::invalid_argument(text));
-            }
-            bytes.extend_from_slice(&chunk.json);
-        }
-        let object = format!("{} bytes", bytes.len());
-        let result = self.import(bytes).await;
+        let text = definitions_text(request.into_inner()).await?;
+        let object = format!("{} bytes", text.len());
+        let result = self.import(text).await;
         operator.log("import_definitions", &object, &result);
         result.map(Response::new)
     }

@@ -271,6 +271,14 @@ impl Letters {
         Some(letters).filter(|letters| !letters.is_empty())
     }
 
+    /// Letters from a number on, at most `limit`, ascending. Not for use within an entry, which keeps
+    /// some blocks unpacked.
+    pub(crate) fn from(&self, from: LetterNumber, limit: usize) -> Vec<(LetterNumber, Letter)> {
+        debug_assert!(self.open.is_empty(), "letters are looked at within an entry");
+        let blocks = self.packed.range(block_of(from)..).flat_map(|(_, block)| block.unpack());
+        blocks.filter(|(number, _)| *number >= from).take(limit).collect()
+    }
+
     fn block(&self, block: u64) -> Option<Block> {
         let open = self.open.get(&block).cloned();
         open.or_else(|| self.packed.get(&block).map(PackedBlock::unpack))

@@ -384,7 +384,11 @@ impl LevelState {
 }
 
 /// A message that was never assigned.
-fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> QueuedMessage {
+pub(crate) fn fresh(
+    message: MessageId,
+    head: MessageHead,
+    enqueued_at: Timestamp,
+) -> QueuedMessage {
     let (counts, unacked_since) = (crate::command::Counts::default(), Timestamp(0));
     QueuedMessage { message, counts, head, enqueued_at, unacked_since }
 }

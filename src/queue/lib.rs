@@ -55,6 +55,8 @@ mod wake;
 
 mod digest;
 mod load;
+mod look;
+mod look_merge;
 mod view;
 
 pub use command::{
@@ -66,6 +68,8 @@ pub use death_reason::DeathReason;
 pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
 pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};
+pub use look::{HeldPlace, LevelLook, MessagePlace, RankPlace};
+pub use look_merge::{LookedAt, Part, merge};
 pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};

@@ -8,6 +8,7 @@ mod field_table;
 mod id;
 mod machine_version;
 mod message;
+mod message_filter;
 mod name;
 mod planted;
 mod priority;
@@ -29,6 +30,7 @@ pub use id::{
 };
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
+pub use message_filter::{FilterError, MessageFilter};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
 pub use planted::PlantedBug;
 pub use priority::Levels;

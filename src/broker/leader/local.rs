@@ -168,6 +168,27 @@ impl LocalQueues {
         found
     }
 
+    /// Index of the last entry applied.
+    pub(crate) fn applied(&self) -> LogIndex {
+        self.state.lock().as_ref().map(|state| state.index).unwrap_or_default()
+    }
+
+    /// Run heads of a queue's level, as [`MessageStore::runs`] has them.
+    ///
+    /// # Errors
+    /// None: they are in memory.
+    pub(crate) fn runs(
+        &self,
+        queue: QueueId,
+        level: Level,
+        (from, through): (LogIndex, LogIndex),
+        limit: usize,
+    ) -> Result<Vec<RunHead>, StoreError> {
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return Ok(Vec::new()) };
+        state.store.runs(queue, level, from, through, limit)
+    }
+
     /// The present time of the clock of these queues.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))

@@ -91,7 +91,10 @@ impl Operator<'_> {
     }
 
     /// Reads definitions for the present catalog.
-    async fn read_definitions(&self, text: Arc<str>) -> Result<Definitions, ImportError> {
+    pub(crate) async fn read_definitions(
+        &self,
+        text: Arc<str>,
+    ) -> Result<Definitions, ImportError> {
         let node = &self.0;
         let session = node.base.context.session().filter(|_| node.base.lease.is_held());
         let (true, Some(session)) = (node.base.catalog_client.read().await, session) else {

@@ -1,8 +1,8 @@
 //! Single objects by name, for interfaces that are asked about one of many.
 
 use crate::{Broker, node::Node, views::view::QueueView};
-use quorate_catalog::{QueueEntry, UserRecord, Who};
-use quorate_types::{Home, ResourceName, ShortString, VhostName};
+use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
+use quorate_types::{Exception, Home, ResourceName, ShortString, VhostName};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Looks up single objects of this node's copy of the catalog.
@@ -56,6 +56,15 @@ impl Lookup<'_> {
     #[must_use]
     pub fn may_use(&self, user: &ShortString, vhost: &VhostName) -> bool {
         self.0.base.catalog.read().rights(Who { vhost, user }).is_some()
+    }
+
+    /// Checks whether the user may read from the queue (ACL-02).
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_read(&self, user: &ShortString, queue: &ResourceName) -> Result<(), Exception> {
+        let who = Who { vhost: &queue.vhost, user };
+        self.0.base.catalog.read().check_access(who, Access::Read, Resource::Queue(&queue.name))
     }
 
     /// True if the node takes further connections.

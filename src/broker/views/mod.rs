@@ -2,9 +2,13 @@
 
 pub(crate) mod administration;
 pub(crate) mod attempts;
+pub mod browse;
 pub(crate) mod cluster;
 pub(crate) mod counters;
+pub(crate) mod dry_run;
+pub(crate) mod excess;
 pub(crate) mod exchange_counters;
+pub(crate) mod explain;
 pub(crate) mod figures;
 pub(crate) mod lookup;
 pub(crate) mod member_view;

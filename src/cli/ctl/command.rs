@@ -4,6 +4,7 @@ use super::about::{self, AboutVerb};
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
 use super::awaiting::{self, AwaitVerb};
+use super::browse::{self, BrowseVerb};
 use super::certificates;
 use super::checks::{self, CheckVerb};
 use super::columns::{self, Listing};
@@ -46,6 +47,18 @@ pub(crate) enum Verb {
     Plugins(PluginVerb),
     /// Does nothing, and says so.
     Idle(IdleVerb),
+    Browse(BrowseVerb),
+}
+
+impl Verb {
+    /// True if `--dry-run` shows what the verb would change.
+    pub(super) fn has_dry_run(self) -> bool {
+        matches!(
+            self,
+            Self::ImportDefinitions
+                | Self::Policies(PolicyVerb::SetPolicy(_) | PolicyVerb::ClearPolicy(_))
+        )
+    }
 }
 
 /// Verbs of policies and runtime parameters.
@@ -122,7 +135,8 @@ pub(crate) const fn plain(
     Manual { verb, name, section, arguments, summary, positional, switches }
 }
 
-const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> <definition>";
+const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] [--dry-run] <name> <pattern> <definition>";
+const CLEAR_POLICY: &str = "[--vhost <vhost>] [--dry-run] <name>";
 
 const fn policies(
     verb: PolicyVerb,
@@ -275,7 +289,7 @@ const MANUALS: &[Manual] = &[
         Verb::ImportDefinitions,
         "import_definitions",
         "Definitions",
-        "[<file_path | \"-\">] [--format json] [--skip-if-unchanged]",
+        "[<file_path | \"-\">] [--format json] [--skip-if-unchanged] [--dry-run]",
         "Imports definitions in JSON; what is so already is not changed",
         (0, 1),
         &["format", "skip-if-unchanged"],
@@ -301,7 +315,7 @@ const MANUALS: &[Manual] = &[
     policies(
         PolicyVerb::ClearPolicy(PolicyKind::User),
         "clear_policy",
-        "[--vhost <vhost>] <name>",
+        CLEAR_POLICY,
         "Clears (removes) a policy",
         1,
     ),
@@ -330,7 +344,7 @@ const MANUALS: &[Manual] = &[
     policies(
         PolicyVerb::ClearPolicy(PolicyKind::Operator),
         "clear_operator_policy",
-        "[--vhost <vhost>] <name>",
+        CLEAR_POLICY,
         "Clears an operator policy",
         1,
     ),
@@ -400,6 +414,7 @@ const EVERYWHERE: [&str; 2] = ["help", "version"];
 /// All verbs of a tool, in the order of the help. All tools but `rabbitmq-plugins` have the same.
 pub(crate) fn manuals(program: &str) -> impl Iterator<Item = &'static Manual> {
     let others = node::MANUALS.iter().chain(members::MANUALS).chain([&certificates::MANUAL]);
+    let others = others.chain(browse::MANUALS);
     let checks = checks::MANUALS.iter().chain(about::MANUALS).chain(replicas::MANUALS);
     let more = awaiting::MANUALS.iter().chain(process::MANUALS).chain(features::MANUALS);
     let more = more.chain(idle::MANUALS);
@@ -444,7 +459,7 @@ General Options
 -s --silent            suppress informational messages and table header row
 -p --vhost <vhost>     virtual host to use
    --formatter <name>  json, pretty_table, table, csv or erlang
-   --dry-run           checks the command line, and does nothing else
+   --dry-run           checks the command line, and does nothing else; of policies and definitions: shows what would change
    --cluster-secret-file <path>
                        file with the cluster secret (default ~/.quorate/secret); the variable
                        QUORATE_CLUSTER_SECRET takes precedence

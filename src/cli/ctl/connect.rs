@@ -6,7 +6,8 @@ use crate::cli::{secret, tls};
 use quorate_management::OPERATOR_METADATA;
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
-    policies_client::PoliciesClient, process_admin_client::ProcessAdminClient,
+    messages_client::MessagesClient, policies_client::PoliciesClient,
+    process_admin_client::ProcessAdminClient,
 };
 use quorate_rpc::Connector;
 use quorate_tls::Dialer;
@@ -32,6 +33,7 @@ pub(crate) type AccessPeer = AccessClient<Named>;
 
 pub(crate) type Client = AdminClient<Named>;
 pub(crate) type PolicyClient = PoliciesClient<Named>;
+pub(crate) type MessageClient = MessagesClient<Named>;
 pub(crate) type ProcessClient = ProcessAdminClient<Named>;
 
 /// Who calls, in each call's metadata, for the node's audit log: user, user id and host.
@@ -148,6 +150,7 @@ fn dialer(options: &Options) -> Result<Option<Dialer>, Failure> {
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) policies: PolicyClient,
+    pub(crate) messages: MessageClient,
     pub(crate) access: AccessPeer,
     pub(crate) process: ProcessClient,
     pub(crate) cluster: Cluster,
@@ -214,13 +217,14 @@ async fn connect_to(
     let caller = Caller::own();
     let policies = PoliciesClient::with_interceptor(channel.clone(), caller.clone());
     let access = AccessClient::with_interceptor(channel.clone(), caller.clone());
+    let messages = MessagesClient::with_interceptor(channel.clone(), caller.clone());
     let process = ProcessAdminClient::with_interceptor(channel.clone(), caller.clone());
     let mut client = AdminClient::with_interceptor(channel, caller);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
         Ok(cluster) => {
             let cluster = cluster.into_inner();
-            Ok(Connected { client, policies, access, process, cluster })
+            Ok(Connected { client, policies, messages, access, process, cluster })
         }
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 use tokio::time::sleep;
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -77,26 +77,14 @@ pub(super) async fn import(job: &Job<'_>, console: &mut Console<'_>) -> Result<(
         console.say(&import_banner(invocation));
     }
     let mut connected = job.connect().await?;
-    let path = path(invocation);
-    let bytes = match path {
-        STANDARD => {
-            let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-        }
-        path => std::fs::read(path),
-    };
-    let bytes = Bytes::from(bytes.map_err(|error| file_failure(path, &error))?);
-    let chunk = |place: usize| {
-        let end = bytes.len().min(place + CHUNK_BYTES);
-        wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
-    };
-    let chunks: Vec<_> = (0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect();
-    let (wanted, there) = (queues_in(&bytes), Cell::new(None));
+    let chunks = read(invocation)?;
+    let bytes = chunks.iter().map(|chunk| chunk.json.len()).sum::<usize>();
+    let wanted = queues_in(&chunks);
+    let there = Cell::new(None);
     let text = |elapsed: Duration| {
         let there = there.get().map(|there: u64| format!(", {there} queues are there"));
         format!(
-            "importing {} bytes with {wanted} queues: {} s{}",
-            bytes.len(),
+            "importing {bytes} bytes with {wanted} queues: {} s{}",
             elapsed.as_secs(),
             there.unwrap_or_default()
         )
@@ -112,17 +100,41 @@ pub(super) async fn import(job: &Job<'_>, console: &mut Console<'_>) -> Result<(
             console.say("Successfully imported definitions\n");
             Ok(())
         }
-        Err(status) if status.code() == Code::InvalidArgument => {
-            let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
-            Err(Failure::new(Exit::Data, text))
-        }
-        Err(status) => Err(call_failure(&status)),
+        Err(status) => Err(refusal(&status)),
     }
 }
 
+/// The refusal of definitions.
+pub(super) fn refusal(status: &Status) -> Failure {
+    if status.code() == Code::InvalidArgument {
+        let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
+        return Failure::new(Exit::Data, text);
+    }
+    call_failure(status)
+}
+
+/// Reads definitions, in the parts in which they are sent.
+pub(super) fn read(invocation: &Invocation) -> Result<Vec<wire::DefinitionsChunk>, Failure> {
+    let path = path(invocation);
+    let bytes = match path {
+        STANDARD => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+        }
+        path => std::fs::read(path),
+    };
+    let bytes = Bytes::from(bytes.map_err(|error| file_failure(path, &error))?);
+    let chunk = |place: usize| {
+        let end = bytes.len().min(place + CHUNK_BYTES);
+        wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
+    };
+    Ok((0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect())
+}
+
 /// The number of queues that definitions name; 0 if they are not valid, which the node says.
-fn queues_in(bytes: &[u8]) -> usize {
-    let definitions: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
+fn queues_in(chunks: &[wire::DefinitionsChunk]) -> usize {
+    let bytes: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.json.iter().copied()).collect();
+    let definitions: Result<serde_json::Value, _> = serde_json::from_slice(&bytes);
     let queues = definitions.ok().and_then(|all| all.get("queues")?.as_array().map(Vec::len));
     queues.unwrap_or(0)
 }

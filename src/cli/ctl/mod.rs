@@ -6,14 +6,17 @@ mod alarms;
 mod audit;
 mod auditing;
 mod awaiting;
+mod browse;
 mod certificates;
 mod checks;
 mod columns;
 mod command;
 mod connect;
 mod definitions;
+mod dry_run;
 mod exit;
 mod expiry;
+mod explain;
 mod features;
 mod format;
 mod idle;
@@ -128,7 +131,7 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
     } else {
         None
     };
-    if invocation.options.dry_run {
+    if invocation.options.dry_run && !manual.verb.has_dry_run() {
         return Ok(());
     }
     let connector = match connect::connector(&invocation.options) {
@@ -178,6 +181,7 @@ fn margin(verb: Verb, wait: Option<Duration>, job: &Job<'_>) -> Result<Duration,
         | Verb::Process(_)
         | Verb::Feature(_)
         | Verb::Plugins(_)
+        | Verb::Browse(_)
         | Verb::Idle(_) => Duration::ZERO,
     })
 }
@@ -248,6 +252,12 @@ async fn carry_out(
             lists::list(listing, columns, &invocation.options, &mut connected, console).await
         }
         Verb::DeleteQueue | Verb::PurgeQueue => queues::change(job, console).await,
+        Verb::Policies(verb) if invocation.options.dry_run => {
+            dry_run::policy(verb, invocation, &mut job.connect().await?.messages, console).await
+        }
+        Verb::ImportDefinitions if invocation.options.dry_run => {
+            dry_run::definitions(invocation, &mut job.connect().await?.messages, console).await
+        }
         Verb::Policies(verb) => policies::run(verb, job, console).await,
         Verb::ExportDefinitions => definitions::export(job, console).await,
         Verb::ImportDefinitions => definitions::import(job, console).await,
@@ -268,6 +278,9 @@ async fn carry_out(
         Verb::Feature(verb) => features::run(verb, job, console).await,
         Verb::Plugins(verb) => plugins::run(verb, job, console).await,
         Verb::Idle(verb) => idle::run(verb, job, console).await,
+        Verb::Browse(verb) => {
+            browse::run(verb, invocation, &mut job.connect().await?, console).await
+        }
         // They ask no node.
         Verb::Help | Verb::Version | Verb::GenerateCertificates => Ok(()),
     }

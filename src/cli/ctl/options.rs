@@ -53,6 +53,12 @@ impl Options {
         given.map(|(_, value)| value.as_str())
     }
 
+    /// All values of a verb's own option, in their order.
+    pub(crate) fn all_values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let given = self.values.iter().filter(move |(option, _)| *option == name);
+        given.map(|(_, value)| value.as_str())
+    }
+
     pub(crate) fn formatter(&self) -> Formatter {
         self.formatter.unwrap_or(Formatter::Table)
     }
@@ -149,6 +155,7 @@ const SWITCHES: &[(&str, &str)] = &[
     ("--enabled", "enabled"),
     ("--implicitly-enabled", "implicitly-enabled"),
     ("--drain", "drain"),
+    ("--full", "full"),
 ];
 
 /// Options with a value that some verbs have, and their names.
@@ -176,6 +183,9 @@ const VALUED: &[(&str, &str)] = &[
     ("--host", "host"),
     ("--limit", "limit"),
     ("--wait", "wait"),
+    ("--from", "from"),
+    ("--count", "count"),
+    ("--filter", "filter"),
 ];
 
 /// Options of RabbitMQ's tools about files of RabbitMQ.

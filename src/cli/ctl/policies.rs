@@ -13,7 +13,7 @@ use quorate_management::wire;
 use tonic::{Code, Status, Streaming};
 
 /// The positional argument at an index; the number of arguments has been checked.
-fn argument(invocation: &Invocation, place: usize) -> &str {
+pub(super) fn argument(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
 
@@ -133,7 +133,7 @@ async fn obey(
 }
 
 /// The refusal of a node, as RabbitMQ's text and exit code.
-fn refusal(status: &Status) -> Failure {
+pub(super) fn refusal(status: &Status) -> Failure {
     let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
     if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {
         return told(Exit::Unavailable);
@@ -212,7 +212,8 @@ async fn matching(
     Ok(policies)
 }
 
-fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
+/// The request that sets a policy.
+pub(super) fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
     let options = &invocation.options;
     let policy = wire::Policy {
         operator: kind == PolicyKind::Operator,
@@ -226,7 +227,8 @@ fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyReque
     wire::SetPolicyRequest { caller: wire::caller(), policy: Some(policy) }
 }
 
-fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
+/// The request about a policy.
+pub(super) fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
     wire::PolicyRequest {
         caller: wire::caller(),
         operator: kind == PolicyKind::Operator,

@@ -8,6 +8,7 @@ use crate::api::list::Rows;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use crate::api::uri::Query;
+use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use bytes::Bytes;
 use quorate_broker::Broker;
@@ -23,6 +24,7 @@ pub(crate) struct Api {
     pub(crate) broker: Broker,
     pub(crate) facts: Arc<NodeFacts>,
     pub(crate) cluster: Cluster,
+    pub(crate) browser: Browser,
 }
 
 /// A request that its user may make.

@@ -5,8 +5,8 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
     attempts, bindings, channels, connections, consumers, definitions, exchanges, features, health,
-    limits, messages, nodes, overview, parameters, permissions, policies, queues, quorate_cluster,
-    quorate_events, replicas, users, vhosts,
+    limits, messages, nodes, overview, parameters, permissions, policies, queues, quorate_browse,
+    quorate_cluster, quorate_dry_run, quorate_events, quorate_settings, replicas, users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -81,6 +81,13 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::FeatureFlag => features::enable(call),
         E::Aliveness => health::aliveness(api, call),
         E::Health(check) => health::check(api, call, check).await,
+        E::BrowseQueue => quorate_browse::page(api, call).await,
+        E::ExplainMessage => quorate_browse::explain(api, call).await,
+        E::QueueSettings => quorate_settings::settings(api, call).await,
+        E::DryRunPolicy => quorate_dry_run::policy(api, call, PolicyKind::User).await,
+        E::DryRunOperatorPolicy => quorate_dry_run::policy(api, call, PolicyKind::Operator).await,
+        E::DryRunDefinitions => quorate_dry_run::definitions(api, call).await,
+        E::DryRunVhostDefinitions => quorate_dry_run::vhost_definitions(api, call).await,
         E::QuorateCluster => Ok(quorate_cluster::cluster(api).await),
         E::QuorateDrain => quorate_cluster::maintenance(api, call, true).await,
         E::QuorateRevive => quorate_cluster::maintenance(api, call, false).await,

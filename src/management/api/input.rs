@@ -92,7 +92,11 @@ pub(crate) async fn read_body(
     }
     let is_large = matches!(
         target.route.endpoint,
-        Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
+        Endpoint::Publish
+            | Endpoint::Definitions
+            | Endpoint::VhostDefinitions
+            | Endpoint::DryRunDefinitions
+            | Endpoint::DryRunVhostDefinitions
     );
     let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
     if body.size_hint().lower() > u64::try_from(most).unwrap_or(u64::MAX) {

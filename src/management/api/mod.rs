@@ -18,7 +18,7 @@ mod cluster;
 mod counts;
 mod dispatch;
 mod input;
-mod json;
+pub(crate) mod json;
 mod list;
 mod names;
 mod refusal;
@@ -43,8 +43,11 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
+mod quorate_browse;
 mod quorate_cluster;
+mod quorate_dry_run;
 mod quorate_events;
+mod quorate_settings;
 mod replicas;
 mod users;
 mod vhosts;
@@ -65,6 +68,7 @@ use crate::api::refusal::bad_request;
 pub(crate) use crate::api::route::Method;
 use crate::api::route::{Check, Endpoint, Needs, Route};
 pub(crate) use crate::api::uri::Query;
+use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::page::Sessions;
@@ -110,9 +114,10 @@ pub fn api(
     peers: Peers,
     (sessions, rates): (Sessions, Rates),
 ) -> Router {
-    let cluster = Cluster::new(broker.clone(), peers, rates);
+    let cluster = Cluster::new(broker.clone(), peers.clone(), rates);
+    let browser = Browser::new(broker.clone(), peers);
     let service = Service {
-        api: Api { broker, facts, cluster },
+        api: Api { broker, facts, cluster, browser },
         sessions,
         bodies: Bodies::default(),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),

@@ -207,6 +207,13 @@ pub(crate) enum Endpoint {
     QuorateDrain,
     QuorateRevive,
     QuorateEvents,
+    BrowseQueue,
+    ExplainMessage,
+    QueueSettings,
+    DryRunPolicy,
+    DryRunOperatorPolicy,
+    DryRunDefinitions,
+    DryRunVhostDefinitions,
     /// A list of something that this broker does not have.
     Nothing,
 }
@@ -453,6 +460,17 @@ pub(crate) const ROUTES: &[Route] = &[
     at("quorate/nodes/{node}/drain", E::QuorateDrain).post(Administrator),
     at("quorate/nodes/{node}/revive", E::QuorateRevive).post(Administrator),
     read("quorate/events", E::QuorateEvents, Monitoring),
+    read("quorate/queues/{vhost}/{queue}/messages", E::BrowseQueue, Vhost),
+    read("quorate/queues/{vhost}/{queue}/messages/{position}/explain", E::ExplainMessage, Vhost),
+    read("quorate/queues/{vhost}/{queue}/settings", E::QueueSettings, Vhost),
+    at("quorate/dry-run/policies/{vhost}/{name}", E::DryRunPolicy)
+        .post(VhostPolicies)
+        .delete(VhostPolicies),
+    at("quorate/dry-run/operator-policies/{vhost}/{name}", E::DryRunOperatorPolicy)
+        .post(Administrator)
+        .delete(Administrator),
+    at("quorate/dry-run/definitions", E::DryRunDefinitions).post(Administrator),
+    at("quorate/dry-run/definitions/{vhost}", E::DryRunVhostDefinitions).post(Administrator),
     read("shovels", E::Nothing, Monitoring),
     read("shovels/{vhost}", E::Nothing, Monitoring),
     read("federation-links", E::Nothing, Monitoring),

@@ -75,6 +75,11 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of that name, in their order.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
     /// True if the parameter is `true`.
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name) == Some("true")

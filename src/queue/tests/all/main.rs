@@ -16,6 +16,7 @@ mod letter_model;
 mod letter_worker;
 mod letters;
 mod local;
+mod look;
 mod model;
 mod model_queue;
 mod model_rules;
