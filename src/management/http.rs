@@ -87,7 +87,7 @@ struct Shown<S> {
     /// The page without objects, and the page with them.
     pages: [Arc<Mutex<Page>>; 2],
     /// Held while a page of chosen families is written.
-    detailed: Arc<Mutex<()>>,
+    turn: Arc<Mutex<()>>,
 }
 
 /// The last page of `/metrics` or `/metrics/per-object`. Counting the contents of 100,000 queues takes a while, and anybody
@@ -113,14 +113,14 @@ impl Page {
 
 /// The pages of a node: `/health/live`, `/health/ready`, `/metrics` and below.
 pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates: Rates) -> Router {
-    let (pages, detailed) = (Default::default(), Arc::default());
+    let pages = Default::default();
     Router::new()
         .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
         .route("/metrics", get(aggregated::<S>))
         .route("/metrics/per-object", get(per_object::<S>))
         .route("/metrics/detailed", get(detailed::<S>))
-        .with_state(Shown { source, facts, pulses, rates, pages, detailed })
+        .with_state(Shown { source, facts, pulses, rates, pages, turn: Arc::default() })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -322,7 +322,7 @@ async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): Raw
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     written(move || {
-        let _turn = shown.detailed.lock();
+        let _turn = shown.turn.lock();
         let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
         shown.write(&wanted, true, page).into()
     })

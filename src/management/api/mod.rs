@@ -64,7 +64,6 @@ use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
 pub(crate) use crate::api::overview::set_cluster_name;
 pub(crate) use crate::api::refusal::Refusal;
-use crate::api::refusal::bad_request;
 pub(crate) use crate::api::route::Method;
 use crate::api::route::{Check, Endpoint, Needs, Route};
 pub(crate) use crate::api::uri::Query;

@@ -142,7 +142,7 @@ fn identity(page: &mut Page, scrape: &Scrape<'_>, endpoint: &str) {
 }
 
 /// Resources of the process and their limits, as far as they are wanted.
-fn resources(page: &mut Page, prefix: &str, scrape: &Scrape<'_>, wanted: fn(bool) -> bool) {
+fn resources(page: &mut Page, prefix: &str, scrape: &Scrape<'_>, wanted: impl Fn(bool) -> bool) {
     let (node, process) = (&scrape.view.node, scrape.process);
     let gauges = [
         (false, "process_resident_memory_bytes", "Memory used in bytes", process.resident_bytes),
