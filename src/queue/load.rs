@@ -157,9 +157,8 @@ impl Parts {
                 machine.sources.insert(from, record);
             }
             (key, record) => {
-                return Err(RecordError(format!(
-                    "{key:?} names a record of another kind: {record:?}"
-                )));
+                let text = format!("{key:?} names a record of another kind: {record:?}");
+                return Err(RecordError(text));
             }
         }
         Ok(())

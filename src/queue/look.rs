@@ -134,13 +134,13 @@ impl Machine {
     pub fn ready_before(&self, id: QueueId, message: MessageId) -> u64 {
         let Some(queue) = self.queues.get(&id) else { return 0 };
         let place = (message.index, message.position);
-        let of_level = |(level, state): (&Level, &Box<crate::level::LevelState>)| {
+        let levels = queue.levels.range(message.level..).map(|(level, state)| {
             if *level > message.level {
                 return state.ready();
             }
             state.requeued.range(..place).count() as u64
-        };
-        queue.levels.range(message.level..).map(of_level).sum()
+        });
+        levels.sum()
     }
 
     /// Letters of a queue from a number on, at most `limit`, ascending.

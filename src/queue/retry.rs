@@ -160,10 +160,9 @@ impl Queue {
 
     /// The level whose first delayed message is due, of the earliest time.
     fn first_due(&self, now: Timestamp) -> Option<Level> {
-        let next = |(level, state): (&Level, &Box<LevelState>)| {
-            state.next_delayed().map(|until| (until, *level))
-        };
-        let first = self.levels.iter().filter_map(next).min()?;
+        let levels = self.levels.iter();
+        let next = levels.filter_map(|(level, state)| Some((state.next_delayed()?, *level)));
+        let first = next.min()?;
         (first.0 <= now).then_some(first.1)
     }
 }

@@ -40,6 +40,7 @@ async fn with_a_queue(nodes: u64) -> Cluster {
     cluster
 }
 
+#[expect(clippy::too_many_lines, reason = "one step after the other, on one cluster")]
 #[tokio::test(flavor = "multi_thread")]
 async fn ctl_12_verbs_about_nodes_and_the_cluster_work_as_rabbitmqs() {
     let cluster = with_a_queue(3).await;
@@ -131,6 +132,7 @@ async fn ctl_12_verbs_about_nodes_and_the_cluster_work_as_rabbitmqs() {
     run(&cluster, rows).await;
 }
 
+#[expect(clippy::too_many_lines, reason = "one step after the other, on one cluster")]
 #[tokio::test(flavor = "multi_thread")]
 async fn ctl_12_verbs_about_queues_users_and_policies_work_as_rabbitmqs() {
     let cluster = with_a_queue(3).await;

@@ -26,6 +26,7 @@ async fn fill(channel: &Channel, queue: &str, count: u8) {
 }
 
 /// A dry run changes nothing, and says what the policy then does.
+#[expect(clippy::too_many_lines, reason = "one step after the other, on one cluster")]
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_of_policies_say_what_then_happens() {
     let cluster = Cluster::start(3, Options::default()).await;
