@@ -273,7 +273,8 @@ impl Injector<'_> {
 
     /// Waits until these nodes are the members, are ready, and have the replicas that they shall have.
     async fn rest_on(&self, nodes: &[u64]) -> Result<(), String> {
-        let asked = nodes.last().copied().unwrap_or(1);
+        // A founder, which is called at the same address for ever.
+        let asked = nodes.first().copied().unwrap_or(1);
         let what = format!("all groups rest on {nodes:?}");
         let at_rest = try_eventually(&what, STEP, LOOK, || async {
             for node in nodes.iter().map(|id| self.cluster.node(*id)) {

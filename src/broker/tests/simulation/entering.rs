@@ -146,7 +146,7 @@ async fn join(
     cluster: &ClusterCell,
 ) -> Result<ReplicaNumber, StorageError> {
     // A simulated directory has no file with a mark.
-    database.machine_mark().raise(machine).ok();
+    database.machine_mark().raise(machine).unwrap();
     links.machine().raise(machine);
     let (sender, written) = oneshot::channel();
     database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));

@@ -24,7 +24,6 @@ pub struct Invariants {
 }
 
 /// The election of a leader.
-#[derive(Default)]
 struct Election {
     term: Term,
     /// The replicas that voted in the group then, as far as they had been seen.
@@ -67,7 +66,7 @@ impl Invariants {
         let has: BTreeMap<_, _> =
             groups.all().map(|group| ((node, group.id()), group.name().number)).collect();
         let ended = self.replicas.extract_if(.., |key, number| {
-            key.0 == node && has.get(key).is_none_or(|present| present != number)
+            key.0 == node && has.get(key).is_none_or(|present| *present != *number)
         });
         self.over.extend(ended.map(|((_, group), number)| (node, group, number)));
         let mut back = has.iter().map(|((_, group), number)| (node, *group, *number));
