@@ -98,14 +98,12 @@ impl CatalogCommand {
     /// The first version of the machine that knows the command (MEM 15). It is not proposed before.
     #[must_use]
     pub fn since(&self) -> MachineVersion {
-        match self {
-            Self::SetPolicy(PolicyRecord { definition, .. })
-                if definition.integer(PolicyKey::DelayedRetryMultiplier).is_some() =>
-            {
-                MachineVersion::TASKS
-            }
-            _ => MachineVersion::FIRST,
+        if let Self::SetPolicy(PolicyRecord { definition, .. }) = self
+            && definition.integer(PolicyKey::DelayedRetryMultiplier).is_some()
+        {
+            return MachineVersion::TASKS;
         }
+        MachineVersion::FIRST
     }
 
     /// The object that the command changes, as errors name it.
