@@ -285,9 +285,9 @@ async fn peek(
 
 /// A message as keys and values, in the order of rabbitmq-queues.
 fn pairs(message: &Json) -> Vec<Vec<Value>> {
-    let value = |value: &Json| match value {
-        Json::String(text) => Value::text(text.clone()),
-        other => Value::text(other.to_string()),
+    let value = |value: &Json| match value.as_str() {
+        Some(text) => Value::text(text.to_owned()),
+        None => Value::text(value.to_string()),
     };
     let mut rows = Vec::new();
     let mut add = |key: String, of: Option<&Json>| {

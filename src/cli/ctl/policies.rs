@@ -1,5 +1,9 @@
 //! Policies, operator policies and runtime parameters (CTL-01 to CTL-03, CTL-08).
 
+mod manuals;
+
+pub(crate) use manuals::MANUALS;
+
 use super::Console;
 use super::command::{ParameterScope, PolicyVerb};
 use super::connect::{PolicyClient, call_failure};

@@ -1,5 +1,6 @@
 //! Nodes with simulated views behind real admin services.
 
+use super::process::OneProcess;
 use crate::cli::secret;
 use quorate_broker::view::*;
 use quorate_broker::{
@@ -12,12 +13,12 @@ use quorate_catalog::{
     UserRecord, VhostRecord,
 };
 use quorate_management::wire::{
-    self, access_server::AccessServer, admin_server::AdminServer,
+    access_server::AccessServer, admin_server::AdminServer,
     process_admin_server::ProcessAdminServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, LogLine, Naming, NodeFacts, Peers, Process,
-    ProcessService, Pulses, Source,
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, ProcessService, Pulses,
+    Source,
 };
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
@@ -27,7 +28,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::broadcast;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 /// One node's views.
@@ -86,7 +86,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
         let peers = Peers::new(NodeId(id), Connector::new(secret.clone(), None));
         let access = AccessService::new(world.clone(), peers.clone());
         let access = AccessServer::new(access);
-        let process = ProcessService::new(Arc::new(ProcessOf(id)));
+        let process = ProcessService::new(Arc::new(OneProcess(id)));
         let process = ProcessAdminServer::new(process);
         let service = AdminService::new(world, Arc::new(facts(id)), Pulses::default(), peers);
         let service = AdminServer::new(service);
@@ -111,61 +111,6 @@ pub(super) fn start(nodes: u16) -> Cluster {
         served.recv().unwrap();
     }
     Cluster { addresses, worlds, secret_file, _runtime: runtime }
-}
-
-/// The process of a node.
-#[derive(Debug)]
-struct ProcessOf(u16);
-
-impl Process for ProcessOf {
-    fn describe(&self) -> wire::Process {
-        let variable = |name: &str, value: &str, origin: &str| wire::Variable {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            origin: origin.to_owned(),
-        };
-        let certificate = wire::CertificateFacts {
-            subject: "CN=node".to_owned(),
-            issuer: "CN=ca".to_owned(),
-            not_before_s: 0,
-            not_after_s: 86_400,
-        };
-        let file = wire::CertificateFile {
-            setting: "tls_certificate_file".to_owned(),
-            path: "/node.pem".to_owned(),
-            error: String::new(),
-            certificates: vec![certificate],
-        };
-        let addresses = vec!["127.0.0.1".to_owned()];
-        wire::Process {
-            settings: vec![
-                variable("node_id", &self.0.to_string(), "from --node-id"),
-                variable("zone", "", "default"),
-            ],
-            arguments: ["quorate", "server"].map(str::to_owned).to_vec(),
-            environment: vec![variable("QUORATE_CLUSTER_SECRET", "[hidden]", "")],
-            log: "<stderr>".to_owned(),
-            nodes: vec![1, 2, 3],
-            certificates: if self.0 == 2 { vec![file] } else { Vec::new() },
-            threads: Vec::new(),
-            interfaces: vec![wire::Interface { name: "lo".to_owned(), addresses }],
-            tls_versions: ["tlsv1.3", "tlsv1.2"].map(str::to_owned).to_vec(),
-            cipher_suites: vec!["TLS_AES_256_GCM_SHA384".to_owned()],
-        }
-    }
-
-    fn log_lines(&self, most: usize) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
-        let (sender, lines) = broadcast::channel(8);
-        sender.send(Arc::from("three")).unwrap();
-        let kept = ["one", "two"].map(LogLine::from);
-        (kept[2_usize.saturating_sub(most)..].to_vec(), lines)
-    }
-
-    fn set_log_level(&self, level: &str) -> Result<(), String> {
-        if level == "debug" { Ok(()) } else { Err(format!("there is no log level '{level}'")) }
-    }
-
-    fn stop(&self) {}
 }
 
 fn facts(id: u16) -> NodeFacts {
@@ -320,6 +265,7 @@ impl Source for World {
             messages_uncommitted: 3,
             acks_uncommitted: 4,
             prefetch: 10,
+            traffic: ChannelTraffic::default(),
         }]
     }
 
@@ -382,6 +328,8 @@ impl Source for World {
             applied: LogIndex(19),
             purged: LogIndex(5),
             log_bytes: 4096,
+            rounds: 0,
+            rounds_us: 0,
         };
         NodeView {
             machine_newest: MachineVersion::NEWEST,
