@@ -1,6 +1,7 @@
 //! Complete commands against a real admin service over TCP, with simulated views behind it.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::too_many_lines, reason = "transcripts, one line after the other")]
 
 mod about;
 mod access;
