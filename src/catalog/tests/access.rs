@@ -440,14 +440,15 @@ fn tracing_is_a_property_of_one_virtual_host() {
 /// MEM 15: binaries of earlier machine versions know no protection.
 #[test]
 fn mem_15_a_protected_virtual_host_is_not_deleted() {
-    let mut world = world();
+    let mut world = World::formed(1, 0);
+    world.access(add_vhost("v"));
     let set = |protected| A::SetProtection { vhost: short("v"), protected };
     let delete = || C::Access(A::DeleteVhost { vhost: short("v") });
     let early = Denial::ProtectionTooEarly { machine: MachineVersion::FIRST };
     assert_eq!(world.catalog.refusal_of(&set(true)), Some(early.clone()));
     assert_eq!(world.one(C::Access(set(true))), CatalogReply::Denied(early));
     for version in [MachineVersion::MEMBERS, MachineVersion::TASKS] {
-        world.one(C::RaiseMachine(version));
+        world.done(C::RaiseMachine(version));
     }
     assert_eq!(world.catalog.refusal_of(&set(true)), None);
     world.access(set(true));
