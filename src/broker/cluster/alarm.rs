@@ -105,6 +105,9 @@ impl Alarms {
     /// not waited for, and none is begun beside it.
     async fn measure_disk(&self, measuring: &mut Option<JoinHandle<io::Result<u64>>>) {
         let data_dir = &self.base.context.settings.alarms.data_dir;
+        if data_dir.as_os_str().is_empty() {
+            return;
+        }
         let running = measuring.get_or_insert_with(|| {
             let data_dir = data_dir.clone();
             tokio::task::spawn_blocking(move || quorate_storage::free_bytes(&data_dir))

@@ -84,7 +84,7 @@ fn flags_are_enabled_ctl_12() {
         "-n NODE -q list_feature_flags name stability --formatter csv",
         "-n NODE list_feature_flags shape",
         "-n NODE enable_feature_flag all",
-        "-n NODE enable_feature_flag khepri_db",
+        "-n NODE enable_feature_flag no_such_flag",
         "-n NODE list_deprecated_features",
     ];
     expect![[r#"
@@ -129,8 +129,8 @@ fn flags_are_enabled_ctl_12() {
         Enabling all feature flags ...
         = 0
 
-        $ -n NODE enable_feature_flag khepri_db
-        Enabling feature flag "khepri_db" ...
+        $ -n NODE enable_feature_flag no_such_flag
+        Enabling feature flag "no_such_flag" ...
         ! Error:
         ! This feature flag is not supported by node rabbit1@127.0.0.1
         = 64
