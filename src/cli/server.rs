@@ -292,8 +292,7 @@ impl Served {
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
-        let api =
-            quorate_management::api(broker.clone(), Arc::clone(&facts), peers, rates.clone());
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, rates.clone());
         let router = quorate_management::router(broker.clone(), facts, pulses, rates).merge(api);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }

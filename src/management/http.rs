@@ -4,10 +4,10 @@
 //! page is reused for 20 times as long as it took to write, at most 1 s. Pages of chosen families are
 //! written one at a time.
 
+use crate::api::Query;
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
-use crate::api::Query;
 use crate::metrics::{self, Scrape, Wanted};
 use crate::rates::Rates;
 use crate::source::Source;
@@ -103,12 +103,7 @@ impl Page {
 }
 
 /// The pages of a node: `/health/live`, `/health/ready`, `/metrics` and below.
-pub fn router<S: Source>(
-    source: S,
-    facts: Arc<NodeFacts>,
-    pulses: Pulses,
-    rates: Rates,
-) -> Router {
+pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates: Rates) -> Router {
     let pages = Default::default();
     Router::new()
         .route("/health/live", get(live::<S>))
@@ -298,10 +293,7 @@ async fn per_object<S: Source>(State(shown): State<Shown<S>>) -> Response {
 }
 
 /// 400 that names what a scrape asks for wrongly.
-async fn detailed<S: Source>(
-    State(shown): State<Shown<S>>,
-    RawQuery(query): RawQuery,
-) -> Response {
+async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): RawQuery) -> Response {
     let query = Query::parse(query.as_deref().unwrap_or_default());
     let wanted = match Wanted::parse(query.iter()) {
         Ok(wanted) => wanted,

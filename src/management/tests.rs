@@ -192,12 +192,8 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = router(
-        node.clone(),
-        Arc::new(facts()),
-        Pulses::default(),
-        Rates::new(Sampling::default()),
-    );
+    let router =
+        router(node.clone(), Arc::new(facts()), Pulses::default(), Rates::new(Sampling::default()));
     let serving = tokio::spawn(serve(listener, None, router, async move {
         let _ = stopped.await;
     }));

@@ -9,8 +9,8 @@ use crate::{
     traffic::{Traffic, Waits},
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId, StartNumber, Timestamp,
-    VhostName, WallTime,
+    ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId, StartNumber,
+    Timestamp, VhostName, WallTime,
 };
 use std::ops::Bound;
 

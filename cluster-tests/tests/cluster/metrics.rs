@@ -158,7 +158,7 @@ async fn rabbitmqs_dashboards_find_their_metrics() {
             assert!(metrics.sum(name).is_some(), "node {} has no {name}", node.id());
         }
         let states = metrics.samples.iter().filter(|it| it.name == "erlang_vm_dist_node_state");
-        assert_eq!(states.filter(|state| state.value == 3.0).count(), 2, "two connected peers");
+        assert_eq!(states.filter(|state| state.value > 2.5).count(), 2, "two connected peers");
         let objects = scrape(node, "/metrics/per-object", "per-object").await;
         of_queues.samples.extend(objects.samples);
     }
@@ -253,7 +253,8 @@ async fn rates_are_those_of_the_whole_cluster() {
             })
             .await;
         }
-        let path = "/api/queues/%2F/a?msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1";
+        let path =
+            "/api/queues/%2F/a?msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1";
         let value = api(node, path).await;
         for field in ["/message_stats/publish_details/samples", "/messages_details/samples"] {
             let samples = value.pointer(field).and_then(Value::as_array).cloned();

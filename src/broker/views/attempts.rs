@@ -99,11 +99,12 @@ impl LoginCounters {
     pub(crate) fn by_source(&self) -> Vec<SourceAttempts> {
         let counted = self.0.lock();
         let sources = counted.by_source.iter();
-        let attempts = |((from, user, protocol), (succeeded, failed)): (&(_, _, _), &(u64, u64))| {
-            let attempts =
-                Attempts { protocol: *protocol, succeeded: *succeeded, failed: *failed };
-            SourceAttempts { from: *from, user: ShortString::clone(user), attempts }
-        };
+        let attempts =
+            |((from, user, protocol), (succeeded, failed)): (&(_, _, _), &(u64, u64))| {
+                let attempts =
+                    Attempts { protocol: *protocol, succeeded: *succeeded, failed: *failed };
+                SourceAttempts { from: *from, user: ShortString::clone(user), attempts }
+            };
         sources.map(attempts).collect()
     }
 
@@ -136,7 +137,10 @@ mod tests {
         let first = by_source.first().map(|source| (source.from, counts(&source.attempts)));
         assert_eq!(first, Some((address(1), (1, 1))));
         logins.reset(true);
-        assert_eq!((logins.by_source().len(), logins.all().iter().map(counts).max()), (0, Some((1, 1))));
+        assert_eq!(
+            (logins.by_source().len(), logins.all().iter().map(counts).max()),
+            (0, Some((1, 1)))
+        );
         logins.reset(false);
         assert_eq!(logins.all().iter().map(counts).max(), Some((0, 0)));
     }

@@ -80,7 +80,8 @@ impl Node {
             let channels = connection.reported.channels.lock();
             view.channels += channels.len() as u64;
             view.publishers +=
-                channels.values().filter(|channel| channel.report.traffic.published > 0).count() as u64;
+                channels.values().filter(|channel| channel.report.traffic.published > 0).count()
+                    as u64;
         }
         view.consumers = self.clients.consumers.len() as u64;
     }

@@ -6,12 +6,12 @@
 //! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
 //! of clients of this node.
 
-pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
 pub use crate::views::attempts::{Attempts, LoginProtocol, SourceAttempts};
 pub use crate::views::figures::{
     ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure, Traffic,
     WAIT_BOUNDS_MS, Waits,
 };
+pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
 pub use quorate_client::{ChannelReport, ChannelTraffic};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 pub use quorate_storage::LogFiles;

@@ -25,11 +25,7 @@ fn shape(attempt: &wire::Attempt, by_source: bool) -> Value {
 }
 
 /// Reads the counts of logins, or begins them from 0.
-pub(crate) async fn attempts(
-    api: &Api,
-    call: &Call,
-    by_source: bool,
-) -> Result<Answer, Refusal> {
+pub(crate) async fn attempts(api: &Api, call: &Call, by_source: bool) -> Result<Answer, Refusal> {
     let names = Names::of(api).await;
     let name = call.name("node").unwrap_or_default();
     let node = names.id(name).ok_or(Refusal::NoObject)?;

@@ -64,9 +64,8 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             && (caller.is_monitor() || one.user == caller.user.as_str())
     };
     let channels: Vec<_> = listed.items.into_iter().filter(is_seen).collect();
-    let shown = move |one: &wire::Channel| {
-        book.with(shape(one, &names), Key::of_channel(one).as_ref())
-    };
+    let shown =
+        move |one: &wire::Channel| book.with(shape(one, &names), Key::of_channel(one).as_ref());
     let items = move || channels.iter().map(shown).collect();
     Ok(Answer::list(ORDER, items).without(listed.silent))
 }

@@ -163,10 +163,8 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (connection, listed) = known(api, call).await?;
     if call.method == Method::Get {
         let spans = statistics::spans(call)?;
-        let (names, book) = tokio::join!(
-            Names::of(api),
-            Book::of(api, call, &spans, SampledKind::Connections),
-        );
+        let (names, book) =
+            tokio::join!(Names::of(api), Book::of(api, call, &spans, SampledKind::Connections),);
         let key = connection.id.map(Key::of_connection);
         let shown = book.with(shape(&connection, &names), key.as_ref());
         return Ok(Answer::object(shown).without(listed.silent));

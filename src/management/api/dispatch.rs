@@ -5,8 +5,7 @@ use crate::api::refusal::Refusal;
 use crate::api::route::Endpoint as E;
 use crate::api::{
     attempts, bindings, channels, connections, consumers, definitions, exchanges, features, health,
-    limits,
-    messages, nodes, overview, parameters, permissions, policies, queues, users, vhosts,
+    limits, messages, nodes, overview, parameters, permissions, policies, queues, users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 

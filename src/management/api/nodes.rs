@@ -3,9 +3,9 @@
 use crate::api::call::{Answer, Api, Call};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
+use crate::api::statistics::{self, Book, Key};
 use crate::convert;
 use crate::facts::ProcessFacts;
-use crate::api::statistics::{self, Book, Key};
 use crate::rates::fields::{Asked, NODE};
 use crate::rates::shown;
 use crate::wire::{self, SampledKind};

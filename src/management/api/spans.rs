@@ -48,12 +48,7 @@ impl Spans {
 }
 
 /// As in RabbitMQ, samples are given only if both parameters are there.
-fn span(
-    query: &Query,
-    age: &str,
-    step: &str,
-    now_ms: u64,
-) -> Result<Option<wire::Span>, Refusal> {
+fn span(query: &Query, age: &str, step: &str, now_ms: u64) -> Result<Option<wire::Span>, Refusal> {
     let seconds = |name: &str| match query.get(name) {
         None => Ok(None),
         Some(text) => match text.parse::<u64>().ok().and_then(|number| number.checked_mul(1_000)) {

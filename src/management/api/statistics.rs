@@ -40,9 +40,9 @@ impl Key {
 
     fn of(kind: SampledKind, statistic: &wire::Statistic) -> Option<Self> {
         match kind {
-            SampledKind::Queues => statistic
-                .queue
-                .map(|id| Self::Queue(id.group, id.node, id.index, id.position)),
+            SampledKind::Queues => {
+                statistic.queue.map(|id| Self::Queue(id.group, id.node, id.index, id.position))
+            }
             SampledKind::Connections => statistic.connection.map(Self::of_connection),
             SampledKind::Channels => statistic
                 .connection

@@ -76,12 +76,9 @@ pub(super) fn queue_consumers(page: &mut Page, prefix: &str, scrape: &Scrape<'_>
 /// `queue_metrics`.
 pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
     let rows: [Row<'_, QueueFigure>; 2] = [
-        (
-            "queue_messages_ready_bytes",
-            "gauge",
-            "Size in bytes of ready messages",
-            |queue| queue.ready_bytes,
-        ),
+        ("queue_messages_ready_bytes", "gauge", "Size in bytes of ready messages", |queue| {
+            queue.ready_bytes
+        }),
         (
             "queue_dead_letters_waiting",
             "gauge",
@@ -254,7 +251,12 @@ pub(super) fn connection_packets(page: &mut Page, prefix: &str, scrape: &Scrape<
     connection_rows(page, prefix, scrape, &rows);
 }
 
-fn channel_rows(page: &mut Page, prefix: &str, scrape: &Scrape<'_>, rows: &[Row<'_, ChannelFigure>]) {
+fn channel_rows(
+    page: &mut Page,
+    prefix: &str,
+    scrape: &Scrape<'_>,
+    rows: &[Row<'_, ChannelFigure>],
+) {
     for (stem, kind, help, pick) in rows {
         let name = format!("{prefix}{stem}");
         page.head(&name, kind, help);

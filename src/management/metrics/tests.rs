@@ -7,8 +7,8 @@ use crate::rates::Sampling;
 use expect_test::expect_file;
 use quorate_broker::view::{
     Attempts, ChannelFigure, ChannelReport, ChannelTraffic, ConnectionFigure, DeadLetterCounters,
-    DeadLetterFact, DeadLetterStrategy, DeathReason, ExchangeTraffic, GroupView, HistogramView,
-    LogFiles, LoginProtocol, MemberView, NodeView, Role, Traffic, Waits,
+    DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters, ExchangeTraffic, GroupView,
+    HistogramView, LogFiles, LoginProtocol, MemberView, NodeView, Role, Traffic, Waits,
 };
 use quorate_broker::{Share, ShareFigures, SocketReport};
 use quorate_catalog::{ConnectionId, MemberState};
@@ -179,7 +179,8 @@ fn a_detailed_scrape_has_what_it_asks_for() {
         page(&figures(), &parse(parameters), |scrape| detailed(scrape, &quiet))
     };
     let text = shown(&[("family", "queue_coarse_metrics"), ("queue", "^oth")]);
-    let samples: Vec<_> = text.lines().filter(|line| line.starts_with("rabbitmq_detailed")).collect();
+    let samples: Vec<_> =
+        text.lines().filter(|line| line.starts_with("rabbitmq_detailed")).collect();
     assert_eq!(
         samples,
         [

@@ -158,8 +158,15 @@ pub(crate) fn of_queue(queue: &QueueFigure) -> [u64; QUEUE.len()] {
 /// Publishes and deliveries of a queue, in the order of [`QUEUE`]. A queue is not told which gets are
 /// without acknowledgement: all count as `get`.
 fn of_traffic(traffic: &Traffic) -> [u64; 9] {
-    let Traffic { published, delivered, delivered_no_ack, got, got_empty, redelivered, acknowledged } =
-        *traffic;
+    let Traffic {
+        published,
+        delivered,
+        delivered_no_ack,
+        got,
+        got_empty,
+        redelivered,
+        acknowledged,
+    } = *traffic;
     let deliver_get = delivered + delivered_no_ack + got;
     [
         published,

@@ -115,7 +115,11 @@ impl Rates {
     }
 
     /// What this node has sampled of the objects that a request asks for.
-    pub(crate) fn answer(&self, request: &wire::StatisticsRequest, me: u32) -> Vec<wire::Statistic> {
+    pub(crate) fn answer(
+        &self,
+        request: &wire::StatisticsRequest,
+        me: u32,
+    ) -> Vec<wire::Statistic> {
         let sampler = self.sampler.lock();
         let kind = request.kind();
         let objects = match kind {
@@ -213,7 +217,8 @@ fn span_of(request: &wire::StatisticsRequest, field: Field) -> Option<wire::Span
 
 fn samples(history: &History, at: usize, span: wire::Span) -> wire::Samples {
     let wire::Span { end_ms, age_ms, step_ms } = span;
-    let values = history.samples(at, end_ms, age_ms.min(step_ms.saturating_mul(SAMPLES_MAX)), step_ms);
+    let values =
+        history.samples(at, end_ms, age_ms.min(step_ms.saturating_mul(SAMPLES_MAX)), step_ms);
     wire::Samples { field: u32::try_from(at).unwrap_or(u32::MAX), end_ms, step_ms, values }
 }
 
@@ -251,7 +256,6 @@ fn node_statistic(
     let mut shown = statistic(sampler.node_now(), fields::NODE, request, key);
     let places = fields::NODE.iter().enumerate();
     let wanted = places.filter_map(|(at, field)| Some((at, span_of(request, *field)?)));
-    shown.samples =
-        wanted.map(|(at, span)| samples(sampler.node(span.age_ms), at, span)).collect();
+    shown.samples = wanted.map(|(at, span)| samples(sampler.node(span.age_ms), at, span)).collect();
     shown
 }

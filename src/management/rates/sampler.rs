@@ -97,9 +97,8 @@ impl Sampler {
         for (group, (count, sum_us)) in commits {
             let (count_before, sum_before) =
                 self.commits.insert(*group, (*count, *sum_us)).unwrap_or_default();
-            let mean = sum_us.saturating_sub(sum_before).checked_div(
-                count.saturating_sub(count_before),
-            );
+            let mean =
+                sum_us.saturating_sub(sum_before).checked_div(count.saturating_sub(count_before));
             if let Some(mean) = mean {
                 self.commit_us.insert(*group, mean);
             }
@@ -134,8 +133,7 @@ impl Sampler {
         let born = self.last_ms;
         for (name, traffic) in &figures.exchanges {
             let values = fields::of_exchange(traffic);
-            let before =
-                self.exchanges.sample(name.clone(), now_ms, &values, born, self.rows_max);
+            let before = self.exchanges.sample(name.clone(), now_ms, &values, born, self.rows_max);
             let [_, _, unroutable @ ..] = values;
             let before = before.as_ref().and_then(|row| row.get(2..));
             self.pass(&name.vhost, UNROUTABLE, &unroutable, before);
