@@ -114,14 +114,12 @@ fn plain(number: u64) -> String {
 
 /// A whole number as Prometheus' own client writes floating point numbers.
 fn float(number: u64) -> String {
-    match number {
-        0..1_000_000 => format!("{number}.0"),
-        _ => {
-            let exponent = number.ilog10();
-            let mantissa = number / 10u64.pow(exponent);
-            format!("{mantissa}e+{exponent:02}")
-        }
+    let exponent = number.checked_ilog10().unwrap_or_default();
+    let power = 10u64.pow(exponent);
+    if exponent < 6 || !number.is_multiple_of(power) {
+        return format!("{number}.0");
     }
+    format!("{}e+{exponent:02}", number / power)
 }
 
 /// Microseconds as a decimal number of seconds, without trailing zeros.
