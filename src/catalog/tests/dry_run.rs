@@ -131,7 +131,7 @@ fn definitions_make_and_change_what_they_name() {
         [
             "policy 'p' in vhost '/'",
             "queue 'new' in vhost '/'",
-            "binding from 'e' to 'new' in vhost '/'",
+            "binding from 'e' to queue 'new' in vhost '/'",
         ]
     );
     assert_eq!(outcome.changed, ["vhost '/'"]);
