@@ -98,7 +98,7 @@ fn a_ready_message_is_told_from_its_publish_to_its_end() {
     };
     let ready = explanation(MessageState::Ready, FieldTable::default());
     expect![[r#"
-        Message 4.812.0 of queue 'orders' in vhost '/', 4 bytes.
+        Message 4.812.0 of 'orders' in vhost '/', 4 bytes.
         It was published to exchange 'events' with routing key 'new'.
         It came into this queue 1 min 1 s ago, at 2026-11-20 19:54:32 UTC.
         It is ready; 3 messages are delivered before it.
@@ -122,7 +122,7 @@ fn an_unacked_message_with_a_history_is_told_without_control_characters() {
         QueueConfig { message_ttl_ms: Some(1_000), ..QueueConfig::plain(QueueType::Classic) };
     let told = told(&config, &unacked);
     expect![[r#"
-        Message 4.812.0 of queue 'orders' in vhost '/', 4 bytes.
+        Message 4.812.0 of 'orders' in vhost '/', 4 bytes.
         It was first published to the default exchange.
         It died 2 times in queue 'work�[2J', first at 2000-02-29 00:00:00 UTC: its time to live was over (expired). It had come there from the default exchange with routing key 'work'.
         It came into this queue 1 min 1 s ago, at 2026-11-20 19:54:32 UTC, dead-lettered to exchange 'events' with routing key 'new'.
