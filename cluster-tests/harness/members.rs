@@ -128,3 +128,39 @@ async fn replicas_of(node: &Node) -> Result<BTreeSet<u64>, String> {
     let groups = replicas.map(|sample| sample.labels.get("group")?.parse().ok());
     groups.collect::<Option<_>>().ok_or_else(|| "a metric names no group".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(placement: &[(u64, &[u64])], moves: bool) -> Members {
+        let member = |id: u64| {
+            let address = format!("node-{id}:1");
+            json!({"id": id, "state": "member", "rpc_address": address, "running": id != 3})
+        };
+        let group = |(group, nodes): &(u64, &[u64])| json!({"group": group, "nodes": nodes, "moves": moves});
+        let status = json!({
+            "machine_version": 2,
+            "members": (1..=4).map(member).collect::<Value>(),
+            "placement": placement.iter().map(group).collect::<Value>(),
+        });
+        Members::of(&status).unwrap()
+    }
+
+    #[test]
+    fn a_cluster_is_at_rest_when_all_groups_are_complete_and_spread_evenly() {
+        let all = [1, 2, 3, 4];
+        let even: [(u64, &[u64]); 4] =
+            [(0, &[1, 2, 3]), (1, &[1, 2, 3]), (2, &[1, 2, 4]), (3, &[2, 3, 4])];
+        let at_rest = seen(&even, false);
+        assert!(at_rest.is_at_rest_on(&all) && !at_rest.is_at_rest_on(&[1, 2, 3]));
+        assert_eq!(at_rest.groups_of(4), BTreeSet::from([0, 2, 3]));
+        assert!(at_rest.reaches(4, "node-4:1") && !at_rest.reaches(4, "elsewhere:1"));
+        assert!(!at_rest.reaches(3, "node-3:1"), "it does not run");
+        assert!(!seen(&even, true).is_at_rest_on(&all), "a group moves");
+        assert!(!seen(&[(1, &[1, 2])], false).is_at_rest_on(&all), "a replica is missing");
+        let uneven: [(u64, &[u64]); 2] = [(1, &[1, 2, 3]), (2, &[1, 2, 3])];
+        assert!(!seen(&uneven, false).is_at_rest_on(&all), "node 4 has nothing");
+    }
+}
