@@ -2,6 +2,7 @@
 //! the declare arguments parsed once. Pure: no I/O, no clock, no threads.
 
 mod arguments;
+mod charter;
 mod delivery;
 mod exception;
 mod field_table;
@@ -18,11 +19,12 @@ mod time;
 pub use arguments::{
     ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, compared_arguments,
 };
+pub use charter::{Charter, Founding};
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{
-    BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
+    BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, Epoch, GroupId, Holder, Home,
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
     ReplicaNumber, Sequence, SessionId, StartNumber, Term,
 };

@@ -82,7 +82,7 @@ impl Seen {
 }
 
 /// Waits until these nodes are the members, and all groups are where they shall be.
-async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
+pub(crate) async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
     eventually(&format!("all groups rest on {nodes:?}"), MOVED, || async {
         let seen = Seen::by(cluster, 1).await?;
         hold(seen.is_at_rest_on(nodes), || format!("{seen:?}"))

@@ -58,7 +58,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     tokio::spawn(step(Arc::clone(world), me, Arc::clone(&database)));
     let identity = database.identity();
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
-    let cluster = ClusterCell::new(identity.cluster);
+    let cluster = ClusterCell::new(identity.cluster, identity.epoch);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(settings(world, me, &database), Arc::clone(&catalog));
     let inbox = Inbox::new();
