@@ -1,6 +1,8 @@
 //! Arbitrary values of all encoded types.
 
-use super::arbitrary_letters::{letter_command, letter_home, letters, letters_record};
+use super::arbitrary_letters::{
+    letter_command, letter_home, letters, letters_record, task_command, tasks,
+};
 use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -208,7 +210,13 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
 }
 
 pub(super) fn command() -> impl Strategy<Value = Command> {
-    prop_oneof![queue_command(), holder_command(), group_command(), letter_command()]
+    prop_oneof![
+        queue_command(),
+        holder_command(),
+        group_command(),
+        letter_command(),
+        task_command()
+    ]
 }
 
 pub(super) fn stamp() -> impl Strategy<Value = Stamp> {
@@ -335,13 +343,13 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
     let rest = (option::of(session()), number(), number(), any::<bool>(), vec(consumer(), 0..4));
     let moment = || option::of(number().prop_map(Timestamp));
     let refusals = prop::collection::btree_map(letter_home(), number32(), 0..3);
-    let letters = (number(), refusals, any::<bool>());
+    let letters = (number(), refusals, any::<bool>(), tasks());
     let rules = (moment(), moment(), option::of(consumer()), number(), letters);
     (name(), config(), rest, vec(level, 0..4), rules).prop_map(
         |(name, config, rest, levels, rules)| {
             let (creator, life, used_at, had_consumer, service_queue) = rest;
             let (wake_at, timeout_at, active, arrivals, letters) = rules;
-            let (last_letter, refusals, ended) = letters;
+            let (last_letter, refusals, ended, tasks) = letters;
             Record::Queue(Box::new(QueueRecord {
                 name,
                 config,
@@ -358,6 +366,7 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
                 last_letter: LetterNumber(last_letter),
                 refusals,
                 ended,
+                tasks,
             }))
         },
     )

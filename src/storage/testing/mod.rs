@@ -21,6 +21,7 @@ mod reclaim;
 mod replica_record;
 mod simulated;
 mod snapshots;
+mod tasks;
 mod writer;
 
 use crate::{

@@ -27,5 +27,6 @@ mod replay;
 mod retries;
 mod sessions;
 mod store;
+mod tasks;
 mod transcripts;
 mod world;
