@@ -232,7 +232,7 @@ impl fmt::Display for TaskTarget {
 /// The part that is wrong.
 pub fn filter_of(parts: &[(ShortString, String)]) -> Result<MessageFilter, FilterError> {
     let mut filter = MessageFilter::default();
-    parts.iter().try_for_each(|(part, value)| filter.add(part, value))?;
+    parts.iter().try_for_each(|(part, value)| filter.add(part.as_str(), value))?;
     Ok(filter)
 }
 

@@ -2,15 +2,13 @@
 //! commands.
 
 use crate::admin::{check, vhost};
+use crate::audit::{Operator, within};
 use crate::convert::refusal;
 use crate::wire::{self, task_target::To, tasks_server::Tasks};
 use quorate_broker::{Broker, TaskError, TaskRequest};
 use quorate_catalog::{TaskControl, TaskDenial, TaskKind, TaskRecord, TaskTarget};
 use quorate_types::{ResourceName, ShortString, TaskId};
 use tonic::{Request, Response, Status};
-
-/// Characters of an operator's name in the log.
-const OPERATOR_MAX: usize = 128;
 
 /// The service of one node: every node can change the catalog.
 #[derive(Clone, Debug)]
@@ -24,18 +22,21 @@ impl TaskService {
     pub fn new(broker: Broker) -> Self {
         Self { broker }
     }
+
+    async fn create(
+        &self,
+        request: wire::CreateTaskRequest,
+        operator: &Operator,
+    ) -> Result<wire::Task, Status> {
+        let by = ShortString::try_from(operator.name()).unwrap_or_default();
+        let created = self.broker.operator().create_task(parse(request)?, by).await;
+        created.map(|task| task_message(&task)).map_err(|error| status(&error))
+    }
 }
 
 fn short(what: &str, text: &str) -> Result<ShortString, Status> {
     ShortString::try_from(text)
         .map_err(|error| Status::invalid_argument(format!("{what}: {error}")))
-}
-
-/// The name of an operator: a line, and not a long one.
-fn operator(name: &str) -> ShortString {
-    let shown: String =
-        name.chars().filter(|letter| !letter.is_control()).take(OPERATOR_MAX).collect();
-    ShortString::try_from(shown).unwrap_or_default()
 }
 
 fn target(to: Option<wire::TaskTarget>) -> Result<TaskTarget, Status> {
@@ -62,7 +63,7 @@ fn parse(request: wire::CreateTaskRequest) -> Result<TaskRequest, Status> {
     let kind = kind.ok_or_else(|| {
         Status::invalid_argument(format!("kind: there is no kind '{}' of tasks", request.kind))
     })?;
-    let part = |part: wire::FilterPart| Ok((short("filter", &part.part)?, part.value));
+    let part = |part: wire::FilterPart| Ok((short("filter", &part.name)?, part.value));
     let name = short("queue", &request.queue)?;
     Ok(TaskRequest {
         kind,
@@ -78,7 +79,7 @@ fn parse(request: wire::CreateTaskRequest) -> Result<TaskRequest, Status> {
 fn task_message(task: &TaskRecord) -> wire::Task {
     let TaskRecord { id, nonce: _, order, state, created_by, created_at, ended_at, counts } = task;
     let part = |(part, value): &(ShortString, String)| wire::FilterPart {
-        part: part.to_string(),
+        name: part.to_string(),
         value: value.clone(),
     };
     wire::Task {
@@ -122,24 +123,19 @@ fn status(error: &TaskError) -> Status {
     }
 }
 
-/// The line of the log for a change through ctl.
-fn log(operator: &ShortString, what: &str, object: &str) {
-    tracing::info!(target: "audit", %operator, over = "ctl", what, object, "change");
-}
-
 #[tonic::async_trait]
 impl Tasks for TaskService {
     async fn create_task(
         &self,
         request: Request<wire::CreateTaskRequest>,
     ) -> Result<Response<wire::Task>, Status> {
+        let operator = Operator::of(&request);
         let request = request.into_inner();
         check(request.caller)?;
-        let by = operator(&request.operator);
-        let request = parse(request)?;
-        log(&by, request.kind.name(), &request.queue.to_string());
-        let created = self.broker.operator().create_task(request, by).await;
-        Ok(Response::new(task_message(&created.map_err(|error| status(&error))?)))
+        let (verb, object) = (request.kind.clone(), within(&request.vhost, &request.queue));
+        let created = self.create(request, &operator).await;
+        operator.log(&verb, &object, &created);
+        created.map(Response::new)
     }
 
     async fn list_tasks(
@@ -161,13 +157,15 @@ impl Tasks for TaskService {
         &self,
         request: Request<wire::ControlTaskRequest>,
     ) -> Result<Response<wire::Task>, Status> {
+        let operator = Operator::of(&request);
         let request = request.into_inner();
         check(request.caller)?;
         let control = TaskControl::ALL.into_iter().find(|it| it.name() == request.control);
         let control = control.ok_or_else(|| Status::invalid_argument("control: is not known"))?;
         let id = TaskId(request.id);
-        log(&operator(&request.operator), control.name(), &format!("task {id}"));
         let changed = self.broker.operator().control_task(id, control).await;
-        Ok(Response::new(task_message(&changed.map_err(|error| status(&error))?)))
+        let changed = changed.map_err(|error| status(&error));
+        operator.log(&format!("{}_task", control.name()), &id.to_string(), &changed);
+        changed.map(|task| Response::new(task_message(&task)))
     }
 }
