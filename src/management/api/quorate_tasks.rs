@@ -81,7 +81,7 @@ async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let operator = api.broker.operator();
     let created = operator.create_task(request, call.caller.user.clone()).await?;
     if !dry_run {
-        return Ok(Answer::created(json!({ "id": created.id.0 }), created.id.to_string()));
+        return Ok(Answer::created(json!({ "id": created.id.0 }), format!("tasks/{}", created.id)));
     }
     let mut ended = operator.await_task(created, DRY_RUN_MAX).await;
     let complete = !ended.state.is_active();

@@ -54,8 +54,9 @@ pub(super) fn next(
             let room = UNDER_WAY_MAX.saturating_sub(counts.under_way);
             match left {
                 Some(0) => Next::Finish,
-                _ if room == 0 => Next::Wait,
-                left => Next::Step(left.unwrap_or(STEP_MAX).min(STEP_MAX).min(room)),
+                // No small steps while much is under way.
+                _ if room < STEP_MAX => Next::Wait,
+                left => Next::Step(left.unwrap_or(STEP_MAX).min(STEP_MAX)),
             }
         }
         TaskState::Running => Next::Wait,
@@ -237,9 +238,9 @@ mod tests {
         assert_eq!(next(&running(None), Some(progress(true, 9, 9)), NOW), Next::Step(512));
         assert_eq!(next(&running(Some(12)), Some(progress(true, 9, 0)), NOW), Next::Step(3));
         assert_eq!(next(&running(Some(9)), Some(progress(true, 9, 9)), NOW), Next::Finish);
-        let many = progress(true, 9_000, UNDER_WAY_MAX - 7);
-        assert_eq!(next(&running(None), Some(many), NOW), Next::Step(7));
-        let full = progress(true, 9_000, UNDER_WAY_MAX);
+        let many = progress(true, 9_000, UNDER_WAY_MAX - STEP_MAX);
+        assert_eq!(next(&running(None), Some(many), NOW), Next::Step(STEP_MAX));
+        let full = progress(true, 9_000, UNDER_WAY_MAX - STEP_MAX + 1);
         assert_eq!(next(&running(None), Some(full), NOW), Next::Wait);
         assert_eq!(next(&running(None), Some(full), LATE), Next::Report { done: false });
         assert_eq!(next(&running(None), Some(progress(false, 9, 1)), NOW), Next::Wait);

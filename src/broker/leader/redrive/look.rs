@@ -9,8 +9,8 @@ use quorate_queue::{MessageStore as _, QueuedMessage, StoreError, TaskProgress, 
 use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
 use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 
-/// Messages that one step looks at.
-const LOOK_MAX: usize = 1_024;
+/// Messages that one step looks at, at least and at most.
+const LOOK: [usize; 2] = [64, 1_024];
 /// Run heads in one read of the disk.
 const RUNS_AT_ONCE: usize = 16;
 /// Bytes of messages in one step; at least one message is read.
@@ -27,19 +27,23 @@ pub(super) struct Looked {
 pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
 
 impl Tasks {
-    /// The next ready messages from a place on, of entries below `until`.
+    /// The next ready messages from a place on, of entries below `until`, for a step that takes at
+    /// most so many.
     pub(super) fn look(
         &self,
         queue: QueueId,
         from: MessageId,
         until: LogIndex,
+        most: u64,
     ) -> Result<Looked, StoreError> {
+        let [limit_min, limit_max] = LOOK;
+        let limit = usize::try_from(most).unwrap_or(limit_max).clamp(limit_min, limit_max);
         let Home::Group(group) = queue.home else { return Ok(Looked::default()) };
         let Some(group) = self.context.group(group) else { return Ok(Looked::default()) };
         // Read before the machine, which then has that entry.
         let applied = group.applied().unwrap_or_default();
         let through = applied.min(LogIndex(until.0.saturating_sub(1)));
-        let look = self.led.with_machine(queue.home, |it| it.look(queue, from, LOOK_MAX)).flatten();
+        let look = self.led.with_machine(queue.home, |it| it.look(queue, from, limit)).flatten();
         let Some(look) = look else { return Ok(Looked::default()) };
         let store = ReplicaStore::new(group.store().clone());
         let (mut fresh, mut fresh_to) = (Vec::new(), None);
@@ -49,12 +53,12 @@ impl Tasks {
             fresh.extend(runs.iter().flat_map(|run| look.fresh(run)));
             let last = runs.last().filter(|_| runs.len() == RUNS_AT_ONCE).map(|run| run.index);
             from = last.map(LogIndex::next);
-            if fresh.len() >= LOOK_MAX {
+            if fresh.len() >= limit {
                 fresh_to = last.map(|last| (last, u32::MAX));
                 break;
             }
         }
-        let part = merge(&look, (&[], None), (&fresh, fresh_to), LOOK_MAX);
+        let part = merge(&look, (&[], None), (&fresh, fresh_to), limit);
         let messages = part.messages.into_iter().map(|it| it.queued);
         let messages = messages.filter(|it| it.message.index < until).collect();
         let next = match part.next.filter(|(index, _)| *index < until) {

@@ -227,7 +227,7 @@ impl Tasks {
         if most == 0 || !self.lease.is_held() {
             return sleep(PAUSE).await;
         }
-        let looked = self.look(task.order.queue, from, progress.until);
+        let looked = self.look(task.order.queue, from, progress.until, most);
         let looked = match looked {
             Ok(looked) => looked,
             Err(error) => {

@@ -13,6 +13,7 @@ mod bounds;
 mod delays;
 mod invariant;
 mod letter_model;
+mod letter_model_tasks;
 mod letter_worker;
 mod letters;
 mod local;
