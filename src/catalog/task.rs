@@ -434,10 +434,8 @@ impl TaskOrder {
             TaskTarget::Exchange(name) => TaskTarget::Exchange(name.detached()),
             TaskTarget::Nowhere | TaskTarget::Original => self.to.clone(),
         };
-        let name = ResourceName {
-            vhost: self.name.vhost.detached(),
-            name: self.name.name.detached(),
-        };
+        let name =
+            ResourceName { vhost: self.name.vhost.detached(), name: self.name.name.detached() };
         let part = |(part, value): &(ShortString, String)| (part.detached(), value.clone());
         let filter = self.filter.iter().map(part).collect();
         Self { to, name, filter, ..self.clone() }

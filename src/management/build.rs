@@ -2,7 +2,15 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
-        "admin", "access", "events", "members", "messages", "parts", "process", "statistics", "tasks",
+        "admin",
+        "access",
+        "events",
+        "members",
+        "messages",
+        "parts",
+        "process",
+        "statistics",
+        "tasks",
     ];
     let files = files.map(|name| format!("../../proto/{name}.proto"));
     files.iter().for_each(|file| println!("cargo:rerun-if-changed={file}"));

@@ -148,7 +148,9 @@ impl Tasks for TaskService {
         let is_meant = |task: &&TaskRecord| request.id == 0 || task.id.0 == request.id;
         let tasks: Vec<_> = tasks.iter().filter(is_meant).map(task_message).collect();
         if request.id != 0 && tasks.is_empty() {
-            return Err(Status::not_found(TaskDenial::NoTask { task: TaskId(request.id) }.to_string()));
+            return Err(Status::not_found(
+                TaskDenial::NoTask { task: TaskId(request.id) }.to_string(),
+            ));
         }
         Ok(Response::new(wire::TaskList { tasks }))
     }

@@ -10,7 +10,7 @@
 
 use crate::{
     apply::Apply,
-    command::{TaskStep, Take, TakeTo},
+    command::{Take, TakeTo, TaskStep},
     death_reason::DeathReason,
     digest::{self, Step},
     letter::{Letter, Routing, Stage, Taken, Via},
@@ -110,7 +110,11 @@ impl Machine {
         for take in &takes {
             queue.take_all(step, take, &mut progress.counts, apply)?;
         }
-        apply.digest.step(Step::Task, step.next.map_or(0, digest::of_message), progress.counts.taken);
+        apply.digest.step(
+            Step::Task,
+            step.next.map_or(0, digest::of_message),
+            progress.counts.taken,
+        );
         queue.tasks.insert(step.task, progress);
         Ok(())
     }

@@ -9,8 +9,8 @@ use lapin::options::{BasicPublishOptions, QueueDeleteOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    beside, bind, consume, declare_exchange, declare_quorum, declare_with, open_confirming, persistent,
-    publish_confirmed, publish_with, text,
+    beside, bind, consume, declare_exchange, declare_quorum, declare_with, open_confirming,
+    persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::dead_letters::{arrives, death, deaths, reject_one};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
@@ -216,7 +216,8 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
         assert_eq!((got.exchange.as_str(), got.routing_key.as_str()), ("topics", "work"));
     }
     let of_z = json!({ "header": "tenant=z", "reason": "rejected" });
-    let (status, created) = post(&cluster, "tasks", &about("delete", Value::Null, of_z, false)).await;
+    let (status, created) =
+        post(&cluster, "tasks", &about("delete", Value::Null, of_z, false)).await;
     assert_eq!(status, 201, "{created}");
     let deleted = reaches(&cluster, &created["id"], "done").await;
     assert_eq!((&deleted["moved"], &deleted["skipped"]), (&json!(1), &json!(3)));
@@ -231,7 +232,10 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
         (about("redrive", json!("there"), json!({}), false), "to"),
         (about("delete", Value::Null, json!({}), false), "filter"),
         (about("move", json!({ "queue": "others" }), json!({ "reason": "age" }), false), "reason"),
-        (json!({ "kind": "move", "vhost": "/", "queue": "parking", "to": { "queue": "none" } }), "none"),
+        (
+            json!({ "kind": "move", "vhost": "/", "queue": "parking", "to": { "queue": "none" } }),
+            "none",
+        ),
     ] {
         let (status, refused) = post(&cluster, "tasks", &body).await;
         assert!(matches!(status, 400 | 404), "{status} {refused}");

@@ -89,9 +89,9 @@ impl TaskRequest {
             (TaskKind::Delete, _) if self.to != TaskTarget::Nowhere => {
                 Err(TaskError::Invalid("to: deleted messages go nowhere"))
             }
-            (TaskKind::Delete, _) if self.filter.is_empty() => {
-                Err(TaskError::Invalid("filter: is missing (purging the queue deletes all messages)"))
-            }
+            (TaskKind::Delete, _) if self.filter.is_empty() => Err(TaskError::Invalid(
+                "filter: is missing (purging the queue deletes all messages)",
+            )),
             (TaskKind::Redrive | TaskKind::Move | TaskKind::Delete, _) => Ok(()),
         }
     }

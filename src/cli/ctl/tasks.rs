@@ -14,7 +14,7 @@ use quorate_management::wire::{self, task_target::To};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// How often a task is looked at while a command waits for it.
 const LOOK: Duration = Duration::from_millis(200);
@@ -92,7 +92,15 @@ pub(crate) const MANUALS: &[Manual] = &[
         (1, 1),
         &[],
     ),
-    plain(Verb::Task(TaskVerb::Resume), "resume_task", SECTION, "<id>", "Resumes a task", (1, 1), &[]),
+    plain(
+        Verb::Task(TaskVerb::Resume),
+        "resume_task",
+        SECTION,
+        "<id>",
+        "Resumes a task",
+        (1, 1),
+        &[],
+    ),
     plain(
         Verb::Task(TaskVerb::Cancel),
         "cancel_task",
@@ -176,12 +184,10 @@ fn request(kind: &str, job: &Job<'_>) -> Result<wire::CreateTaskRequest, Failure
 
 /// The failure of a call about tasks.
 fn refusal(status: &Status) -> Failure {
-    match status.code() {
-        tonic::Code::NotFound | tonic::Code::InvalidArgument => {
-            Failure::new(Exit::Data, format!("Error:\n{}\n", status.message()))
-        }
-        _ => call_failure(status),
+    if matches!(status.code(), Code::NotFound | Code::InvalidArgument) {
+        return Failure::new(Exit::Data, format!("Error:\n{}\n", status.message()));
     }
+    call_failure(status)
 }
 
 async fn find(client: &mut TaskClient, id: u64) -> Result<wire::Task, Failure> {
@@ -261,8 +267,7 @@ fn summary(task: &wire::Task) -> String {
 async fn control(word: &str, job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
     let id = id(job.word(0))?;
     let mut client = job.connect().await?.tasks;
-    let request =
-        wire::ControlTaskRequest { caller: wire::caller(), id, control: word.to_owned() };
+    let request = wire::ControlTaskRequest { caller: wire::caller(), id, control: word.to_owned() };
     let task = client.control_task(request).await.map_err(|status| refusal(&status))?.into_inner();
     job.answer(console, summary(&task), &json_of(&task));
     Ok(())
@@ -300,8 +305,18 @@ fn json_of(task: &wire::Task) -> Json {
 }
 
 const COLUMNS: [&str; 12] = [
-    "id", "kind", "vhost", "queue", "to", "filter", "state", "taken", "moved", "under_way",
-    "skipped", "no_target",
+    "id",
+    "kind",
+    "vhost",
+    "queue",
+    "to",
+    "filter",
+    "state",
+    "taken",
+    "moved",
+    "under_way",
+    "skipped",
+    "no_target",
 ];
 
 fn row(task: &wire::Task) -> Vec<Value> {

@@ -181,9 +181,8 @@ fn shape(task: &TaskRecord) -> Value {
         TaskTarget::Queue(name) => json!({ "queue": name.as_str() }),
         TaskTarget::Exchange(name) => json!({ "exchange": name.as_str() }),
     };
-    let part = |(part, value): &(ShortString, String)| {
-        json!({ "part": part.as_str(), "value": value })
-    };
+    let part =
+        |(part, value): &(ShortString, String)| json!({ "part": part.as_str(), "value": value });
     json!({
         "id": id.0,
         "kind": order.kind.name(),

@@ -196,9 +196,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
         EXPIRE_HEAD => Command::ExpireHead { queue: cursor.queue()? },
         TASK_STEP => Command::TaskStep(Box::new(task_step(cursor)?)),
-        FORGET_TASK => {
-            Command::ForgetTask { queue: cursor.queue()?, task: TaskId(cursor.int()?) }
-        }
+        FORGET_TASK => Command::ForgetTask { queue: cursor.queue()?, task: TaskId(cursor.int()?) },
         _ => return Err(DecodeError::Invalid("command")),
     })
 }

@@ -129,9 +129,8 @@ pub(super) fn task_command() -> impl Strategy<Value = Command> {
 }
 
 pub(super) fn tasks() -> impl Strategy<Value = BTreeMap<TaskId, TaskProgress>> {
-    let progress = (number(), option::of(message_id()), counts()).prop_map(
-        |(until, next, counts)| TaskProgress { until: LogIndex(until), next, counts },
-    );
+    let progress = (number(), option::of(message_id()), counts())
+        .prop_map(|(until, next, counts)| TaskProgress { until: LogIndex(until), next, counts });
     prop::collection::btree_map(number().prop_map(TaskId), progress, 0..3)
 }
 

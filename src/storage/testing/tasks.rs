@@ -16,8 +16,8 @@ use crate::codec::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_catalog::{
-    CatalogCommand, CatalogKey, CatalogRecord, CatalogReply, Denial, TaskCommand as T,
-    TaskControl, TaskDenial as D, TaskKind, TaskOrder, TaskRecord, TaskState, TaskTarget,
+    CatalogCommand, CatalogKey, CatalogRecord, CatalogReply, Denial, TaskCommand as T, TaskControl,
+    TaskDenial as D, TaskKind, TaskOrder, TaskRecord, TaskState, TaskTarget,
 };
 use quorate_queue::Record;
 use quorate_types::{MachineVersion, ResourceName, TaskId, WallTime};
@@ -60,12 +60,19 @@ fn state() -> impl Strategy<Value = TaskState> {
 
 fn command() -> impl Strategy<Value = T> {
     prop_oneof![
-        (number(), order(), short(), at())
-            .prop_map(|(nonce, order, by, at)| T::Create { nonce, order, by, at }),
+        (number(), order(), short(), at()).prop_map(|(nonce, order, by, at)| T::Create {
+            nonce,
+            order,
+            by,
+            at
+        }),
         (id(), select(TaskControl::ALL.to_vec()), at())
             .prop_map(|(task, control, at)| T::Control { task, control, at }),
-        (id(), counts(), option::of(at()))
-            .prop_map(|(task, counts, done)| T::Report { task, counts, done }),
+        (id(), counts(), option::of(at())).prop_map(|(task, counts, done)| T::Report {
+            task,
+            counts,
+            done
+        }),
     ]
 }
 

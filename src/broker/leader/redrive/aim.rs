@@ -67,8 +67,9 @@ fn short(value: &FieldValue) -> Option<ShortString> {
 pub(super) fn aim(order: &TaskOrder, message: &Message) -> Aim {
     match order.kind {
         TaskKind::Delete => Aim::Nowhere,
-        TaskKind::Redrive => Death::newest(message)
-            .map_or(Aim::Skip, |death| back(&order.to, message, &death)),
+        TaskKind::Redrive => {
+            Death::newest(message).map_or(Aim::Skip, |death| back(&order.to, message, &death))
+        }
         TaskKind::Move => moved(&order.to, message),
     }
 }
@@ -173,7 +174,10 @@ mod tests {
         let redrive = |target| aim(&order(TaskKind::Redrive, target), &alive);
         assert_eq!(redrive(TaskTarget::Original), Aim::Skip);
         assert_eq!(redrive(TaskTarget::Queue(name("q"))), Aim::Skip);
-        assert_eq!(aim(&order(TaskKind::Redrive, TaskTarget::Original), &message(vec![])), Aim::Skip);
+        assert_eq!(
+            aim(&order(TaskKind::Redrive, TaskTarget::Original), &message(vec![])),
+            Aim::Skip
+        );
         let moves = |target| aim(&order(TaskKind::Move, target), &alive);
         assert_eq!(moves(TaskTarget::Queue(name("q"))), to("", &["q"], ("dlx", None)));
         let expected = to("x", &["parked"], ("x", None));

@@ -62,7 +62,9 @@ pub(super) fn next(
         TaskState::Running => Next::Wait,
         TaskState::Paused if has_arrived && is_known => Next::End,
         TaskState::Paused => Next::Wait,
-        TaskState::Done | TaskState::Cancelled | TaskState::QueueEnded if !has_arrived => Next::Wait,
+        TaskState::Done | TaskState::Cancelled | TaskState::QueueEnded if !has_arrived => {
+            Next::Wait
+        }
         TaskState::Done | TaskState::Cancelled | TaskState::QueueEnded if is_known => Next::Forget,
         TaskState::Done | TaskState::Cancelled | TaskState::QueueEnded => {
             Next::Report { done: false }
@@ -290,7 +292,10 @@ mod tests {
         let task = task(TaskState::Running, None);
         let id = |position| MessageId { level: Level(0), index: LogIndex(1), position };
         let to = |key: &'static str| TakeTo::Queues {
-            via: Via { exchange: ShortString::EMPTY, routing_key: Some(ShortString::from_static(key)) },
+            via: Via {
+                exchange: ShortString::EMPTY,
+                routing_key: Some(ShortString::from_static(key)),
+            },
             targets: vec![task.order.queue],
         };
         let build = |dry_run: bool| {

@@ -207,9 +207,8 @@ impl Tasks {
             return sleep(PAUSE).await;
         };
         let progress = TaskProgress::begun(applied.next());
-        match course::next(task, Some(progress), Duration::ZERO) {
-            Next::Step(most) => self.step(task, progress, (term, most), worker).await,
-            _ => self.finish(task, progress).await,
+        if let Next::Step(most) = course::next(task, Some(progress), Duration::ZERO) {
+            self.step(task, progress, (term, most), worker).await;
         }
     }
 

@@ -4,9 +4,7 @@ use crate::{
     letter_model::{Cluster, via},
     world::{Step, heads, session},
 };
-use quorate_queue::{
-    Command, Record, RecordKey, Take, TakeTo, TaskProgress, TaskStep,
-};
+use quorate_queue::{Command, Record, RecordKey, Take, TakeTo, TaskProgress, TaskStep};
 use quorate_types::{CatalogIndex, Level, MessageId, TaskId};
 
 impl Cluster {

@@ -86,9 +86,7 @@ fn same(world: &World, replica: &Replica) {
 fn replay(ops: &[Vec<Op>], restarts: &[bool]) {
     let mut known = Known::default();
     let mut ops = ops.iter();
-    replay_by(restarts, |world| {
-        Some(known.entry(&world.machine, world.index.next(), ops.next()?))
-    });
+    replay_by(restarts, |world| Some(known.entry(&world.machine, world.index.next(), ops.next()?)));
 }
 
 /// Applies entries until there is no next one, also to replicas that are restarted in between.

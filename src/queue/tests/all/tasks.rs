@@ -11,8 +11,8 @@ use crate::{
 };
 use proptest::prelude::*;
 use quorate_queue::{
-    Batch, Command, Entry, Machine, Origin, QueueConfig, Record, RecordKey, Reply,
-    Stage, Take, TakeTo, TaskCounts, TaskProgress, TaskStep, TransferAnswer, Via,
+    Batch, Command, Entry, Machine, Origin, QueueConfig, Record, RecordKey, Reply, Stage, Take,
+    TakeTo, TaskCounts, TaskProgress, TaskStep, TransferAnswer, Via,
 };
 use quorate_types::{
     CatalogIndex, Counts, DeliveryNumber, GroupId, Holder, Home, LetterHome, Level, LogIndex,
@@ -23,11 +23,28 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Act {
     /// Takes some of the ready messages.
-    Take { queue: usize, task: u64, picks: Vec<usize>, deletes: bool, targets: u8, last: bool },
-    Forget { queue: usize, task: u64 },
+    Take {
+        queue: usize,
+        task: u64,
+        picks: Vec<usize>,
+        deletes: bool,
+        targets: u8,
+        last: bool,
+    },
+    Forget {
+        queue: usize,
+        task: u64,
+    },
     /// Answers the first transfers of a stream.
-    Answer { group: u16, count: u64, answers: Vec<u8> },
-    Retry { target: u64, count: u32 },
+    Answer {
+        group: u16,
+        count: u64,
+        answers: Vec<u8>,
+    },
+    Retry {
+        target: u64,
+        count: u32,
+    },
     Nothing,
 }
 
@@ -96,8 +113,7 @@ impl Act {
                 let to = if deletes { TakeTo::Nowhere } else { to };
                 let progress = world.machine.task(queue, TaskId(task));
                 let from = progress.map_or(Some(TaskProgress::START), |it| it.next)?;
-                let next =
-                    MessageId { level: Level(0), index: world.index.next(), position: 0 };
+                let next = MessageId { level: Level(0), index: world.index.next(), position: 0 };
                 Command::TaskStep(Box::new(TaskStep {
                     queue,
                     task: TaskId(task),
@@ -159,9 +175,7 @@ fn check_counts(world: &World, forgotten: &mut BTreeMap<(QueueId, TaskId), u64>)
     let known: BTreeMap<(QueueId, TaskId), TaskCounts> = world
         .machine
         .tasks()
-        .filter_map(|(queue, task)| {
-            Some(((queue, task), world.machine.task(queue, task)?.counts))
-        })
+        .filter_map(|(queue, task)| Some(((queue, task), world.machine.task(queue, task)?.counts)))
         .collect();
     for queue in world.machine.queues() {
         let letters = under_way(&world.machine, queue);
