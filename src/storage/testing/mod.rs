@@ -6,6 +6,7 @@ mod access;
 mod arbitrary;
 mod arbitrary_batch;
 mod arbitrary_letters;
+mod arbitrary_queue;
 mod caches;
 mod closed_logs;
 mod codecs;
