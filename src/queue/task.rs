@@ -247,7 +247,8 @@ impl Queue {
         } else if let Some(letter) = self.letters.remove(number) {
             self.give_back(letter.message, of, apply)?;
         }
-        if let Some(progress) = self.tasks.get_mut(&of.task) {
+        // Letters of a forgotten task do not count.
+        if let Some(progress) = self.tasks.get_mut(&of.task).filter(|it| it.counts.under_way > 0) {
             let counts = &mut progress.counts;
             counts.under_way -= 1;
             let end = if accepted { &mut counts.moved } else { &mut counts.no_target };
