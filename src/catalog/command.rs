@@ -7,7 +7,6 @@ use crate::{
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
-    policy_definition::PolicyKey,
 };
 use quorate_types::{
     BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
@@ -95,17 +94,6 @@ pub enum CatalogCommand {
 }
 
 impl CatalogCommand {
-    /// The first version of the machine that knows the command (MEM 15). It is not proposed before.
-    #[must_use]
-    pub fn since(&self) -> MachineVersion {
-        if let Self::SetPolicy(PolicyRecord { definition, .. }) = self
-            && definition.integer(PolicyKey::DelayedRetryMultiplier).is_some()
-        {
-            return MachineVersion::RETRIES;
-        }
-        MachineVersion::FIRST
-    }
-
     /// The object that the command changes, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {

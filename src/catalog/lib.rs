@@ -80,9 +80,7 @@ pub use objects::{
     Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
 };
 pub use output::{CatalogEvent, CatalogOutput};
-pub use parameter::{
-    CommonSettings, PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord,
-};
+pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
 pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;
 pub use permission::Rights;

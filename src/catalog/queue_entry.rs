@@ -79,7 +79,7 @@ impl Catalog {
         let arguments = arguments.unwrap_or_default();
         let policy = self.queue_policies(&entry.name, entry.queue_type).definition();
         let kind = (entry.queue_type, entry.durable, entry.auto_delete);
-        effective(&arguments, &policy, kind, self.common_settings(), self.version())
+        effective(&arguments, &policy, kind, self.letters_max(), self.version())
     }
 
     /// Of two entries for one name the first wins (NAM 2). A repeat is harmless.

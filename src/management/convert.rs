@@ -53,7 +53,6 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
     wire::QueueCounts {
         ready: counts.ready,
         unacknowledged: counts.unacknowledged,
-        delayed: counts.delayed,
         dead_letters_waiting: counts.dead_letters_waiting,
         consumers: counts.consumers,
         ready_bytes: counts.ready_bytes,

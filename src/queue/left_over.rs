@@ -21,11 +21,7 @@ impl Machine {
             match work {
                 LeftOver::CheckOut { queue } => self.take_up_stabilizing(queue, apply)?,
                 LeftOver::RequeueSession { queue, session, gets_through, counted } => {
-                    let marking = if counted {
-                        Marking::Failed
-                    } else {
-                        Marking::Returned { counted: false }
-                    };
+                    let marking = if counted { Marking::Counted } else { Marking::Uncounted };
                     if !self.return_session(queue, session, gets_through, marking, apply) {
                         apply.group.left_over.push_front(work);
                     }

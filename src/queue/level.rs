@@ -35,9 +35,6 @@ pub(crate) struct LevelState {
     /// Requeued messages with an `expiration` of their own.
     pub(crate) requeued_expiring: u64,
     pub(crate) requeued_changed: bool,
-    /// Returned messages that wait, by the time at which they become ready (RQU-08).
-    pub(crate) delayed: BTreeMap<(Timestamp, LogIndex, u32), QueuedMessage>,
-    pub(crate) delayed_changed: bool,
     pub(crate) living: Living,
     pub(crate) refused_letters: RefusedLetters,
     /// Heads of the first fresh messages, whole runs, without gaps.

@@ -32,7 +32,6 @@ mod unacked;
 
 mod get;
 mod purge;
-mod retry;
 mod settle;
 
 mod left_over;
@@ -69,11 +68,9 @@ pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{
-    Attempt, ConsumerRecord, DelayedRecord, GetsRecord, GroupRecord, LeftOver, LettersRecord,
-    LevelRecord, NodeRecord, QueueRecord, QueuedMessage, Record, RecordError, RequeuedRecord,
-    SessionRecord,
+    Attempt, ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LettersRecord, LevelRecord,
+    NodeRecord, QueueRecord, QueuedMessage, Record, RecordError, RequeuedRecord, SessionRecord,
 };
-pub use retry::{DelayedRetry, RetryAfter};
 pub use store::{MessageStore, RunHead, StoreError};
 pub use tally::{DeadLetterFact, DeadLetterStrategy};
 pub use view::{ConsumerView, QueueView};

@@ -108,7 +108,7 @@ impl Machine {
         if if_unused && queue.attached > 0 {
             return Reply::InUse;
         }
-        if if_empty && ready + queue.retries() > 0 {
+        if if_empty && ready > 0 {
             return Reply::NotEmpty;
         }
         self.end(id, apply);
@@ -196,7 +196,6 @@ impl Queue {
         self.refusals.clear();
         for level in self.levels.values_mut() {
             level.purge(apply.index);
-            level.forget_retries();
         }
         self.forget_delayed(apply);
         self.note_letters(apply);

@@ -168,7 +168,6 @@ impl Queue {
     pub(crate) fn stabilize(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         self.delay_arrivals(apply)?;
         self.release_due(apply);
-        self.end_delays(apply);
         self.time_out(apply);
         self.expire(Expiry::Over, apply)?;
         self.choose_active(apply);
@@ -228,9 +227,6 @@ impl Queue {
             if std::mem::take(&mut state.requeued_changed) {
                 apply.change(RecordKey::Requeued(self.id, *level));
             }
-            if std::mem::take(&mut state.delayed_changed) {
-                apply.change(RecordKey::Delayed(self.id, *level));
-            }
             state.end_entry(apply.index, served, shorten);
             state.sweep(self.id, *level, &mut apply.out.changes);
         }
@@ -246,7 +242,6 @@ impl Queue {
             .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
             .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
             .chain(self.levels.keys().map(move |level| RecordKey::Requeued(id, *level)))
-            .chain(self.levels.keys().map(move |level| RecordKey::Delayed(id, *level)))
             .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 

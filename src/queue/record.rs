@@ -29,8 +29,6 @@ pub enum Record {
     Gets(GetsRecord),
     /// Requeued messages of one level.
     Requeued(RequeuedRecord),
-    /// Returned messages of one level that wait.
-    Delayed(DelayedRecord),
     /// Some letters of a queue.
     Letters(BTreeMap<LetterNumber, Letter>),
     /// Another home that sends letters here.
@@ -228,13 +226,6 @@ pub struct GetsRecord {
 pub struct RequeuedRecord {
     /// Messages by (index, position).
     pub messages: BTreeMap<(LogIndex, u32), QueuedMessage>,
-}
-
-/// Returned messages of one level that wait before they are ready again (RQU-08).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DelayedRecord {
-    /// Messages by (the time at which they become ready, index, position).
-    pub messages: BTreeMap<(Timestamp, LogIndex, u32), QueuedMessage>,
 }
 
 /// Why records cannot be loaded.

@@ -12,7 +12,7 @@ use crate::{
     queue::{Burial, Queue},
     record::QueuedMessage,
 };
-use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId, Timestamp};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId};
 use std::collections::BTreeMap;
 
 /// What happens to a message when its delivery ends.
@@ -22,7 +22,7 @@ pub(crate) enum Fate {
     Done,
     /// It dies for this reason.
     Dies(DeathReason),
-    /// It is requeued at its old position, at once or after a delay (RQU-07).
+    /// It is requeued at its old position.
     Back(Marking),
 }
 
@@ -31,13 +31,10 @@ pub(crate) enum Fate {
 pub(crate) enum Marking {
     /// Unmarked: the client was not shown the message.
     Unseen,
-    /// Marked as redelivered; no failure.
-    Returned {
-        /// It counts towards the delivery limit.
-        counted: bool,
-    },
-    /// Marked as redelivered, and counted towards the delivery limit, since the client failed.
-    Failed,
+    /// Marked as redelivered, not counted.
+    Uncounted,
+    /// Marked as redelivered, and counted towards the delivery limit.
+    Counted,
 }
 
 impl Machine {
@@ -61,12 +58,11 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) {
         let fate = |queue: &Queue| {
-            Fate::Back(match cause {
-                RequeueCause::Nack | RequeueCause::Recover => {
-                    Marking::Returned { counted: !queue.config.delivery_count_failures }
-                }
-                RequeueCause::Reject | RequeueCause::ChannelEnd => Marking::Failed,
-            })
+            let free = match cause {
+                RequeueCause::Nack | RequeueCause::Recover => queue.config.delivery_count_failures,
+                RequeueCause::Reject | RequeueCause::ChannelEnd => false,
+            };
+            Fate::Back(if free { Marking::Uncounted } else { Marking::Counted })
         };
         self.end_deliveries(holder, numbers, fate, apply);
     }
@@ -146,9 +142,7 @@ impl Queue {
     ) -> usize {
         let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
         let (levels, limit_of_returns) = (&mut self.levels, self.config.delivery_limit);
-        let (retry, now) = (self.config.delayed_retry, apply.now);
         let digest = &mut apply.digest;
-        let mut delayed = 0;
         let mut burial = Burial::default();
         let mut dying = Vec::new();
         let taken = consumer.unacked.take(first, last, limit, |queued| match fate {
@@ -159,9 +153,7 @@ impl Queue {
                 if is_given_up(&queued, marking, limit_of_returns) {
                     dying.push((queued, DeathReason::DeliveryLimit));
                 } else {
-                    let until = retry.and_then(|retry| retry.until(&queued, marking, now));
-                    delayed += u64::from(until.is_some());
-                    put_back(levels, queued, until, digest);
+                    put_back(levels, queued, digest);
                 }
             }
         });
@@ -170,7 +162,7 @@ impl Queue {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
             self.unacked -= taken as u64;
-            self.arrived += taken as u64 - delayed;
+            self.arrived += taken as u64;
             apply.spend(taken);
             self.change_consumer(id);
         }
@@ -205,10 +197,8 @@ impl Queue {
                 if is_given_up(&queued, marking, self.config.delivery_limit) {
                     self.die(queued, DeathReason::DeliveryLimit, apply);
                 } else {
-                    let retry = self.config.delayed_retry;
-                    let until = retry.and_then(|retry| retry.until(&queued, marking, apply.now));
-                    put_back(&mut self.levels, queued, until, &mut apply.digest);
-                    self.arrived += u64::from(until.is_none());
+                    put_back(&mut self.levels, queued, &mut apply.digest);
+                    self.arrived += 1;
                 }
             }
         }
@@ -237,10 +227,8 @@ fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
     let counts = &mut queued.counts;
     match marking {
         Marking::Unseen => {}
-        Marking::Returned { counted: false } => {
-            counts.acquired = counts.acquired.saturating_add(1);
-        }
-        Marking::Returned { counted: true } | Marking::Failed => {
+        Marking::Uncounted => counts.acquired = counts.acquired.saturating_add(1),
+        Marking::Counted => {
             counts.acquired = counts.acquired.saturating_add(1);
             counts.returned = counts.returned.saturating_add(1);
         }
@@ -251,26 +239,18 @@ fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
 /// True if the message's counted returns exceed the limit: then it dies at the return (DLM-04). A
 /// lowered limit takes effect at the next counted return (DLM-06).
 fn is_given_up(queued: &QueuedMessage, marking: Marking, limit: Option<u32>) -> bool {
-    let counts = matches!(marking, Marking::Returned { counted: true } | Marking::Failed);
-    counts && limit.is_some_and(|limit| queued.counts.returned > limit)
+    marking == Marking::Counted && limit.is_some_and(|limit| queued.counts.returned > limit)
 }
 
-/// Puts a returned message back, at once or `until` a moment.
 fn put_back(
     levels: &mut BTreeMap<Level, Box<LevelState>>,
     queued: QueuedMessage,
-    until: Option<Timestamp>,
     digest: &mut Digest,
 ) {
     let counts = queued.counts;
     let words = u64::from(counts.acquired) << 32 | u64::from(counts.returned);
     digest.step(Step::Requeue, digest::of_message(queued.message), words);
-    let Some(level) = levels.get_mut(&queued.message.level) else { return };
-    match until {
-        None => level.requeue(queued),
-        Some(until) => {
-            digest.step(Step::Delay, digest::of_message(queued.message), until.0);
-            level.delay(queued, until);
-        }
+    if let Some(level) = levels.get_mut(&queued.message.level) {
+        level.requeue(queued);
     }
 }

@@ -29,8 +29,6 @@ pub struct QueueView {
     pub unacknowledged: u64,
     /// Bytes of their bodies.
     pub unacknowledged_bytes: u64,
-    /// Number of returned messages that wait before they are ready again (RQU-08).
-    pub delayed: u64,
     /// Number of attached consumers.
     pub consumers: u32,
     /// Number of dead letters that not all targets have accepted.
@@ -156,7 +154,6 @@ impl Machine {
             ready_bytes: queue.ready_bytes(),
             unacknowledged: queue.unacked,
             unacknowledged_bytes: queue.held_bytes(),
-            delayed: queue.retries(),
             consumers: queue.attached,
             letters: queue.letters.len(),
         })

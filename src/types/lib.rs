@@ -16,8 +16,7 @@ mod source;
 mod time;
 
 pub use arguments::{
-    ArgumentError, DelayedRetryArguments, LeaderLocator, MS_MAX, Overflow, QueueArguments,
-    QueueType, compared_arguments,
+    ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, compared_arguments,
 };
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};

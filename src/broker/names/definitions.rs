@@ -210,7 +210,7 @@ impl Queues {
         let policy = catalog.queue_policies(&name, queue_type).definition();
         let (kind, resolved_at) = ((queue_type, durable, auto_delete), catalog.version());
         NewQueue {
-            config: effective(&parsed, &policy, kind, catalog.common_settings(), resolved_at),
+            config: effective(&parsed, &policy, kind, catalog.letters_max(), resolved_at),
             locator: leader_locator(&parsed, &policy),
             queue_type,
             declare: QueueDeclare {

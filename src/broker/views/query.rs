@@ -262,7 +262,6 @@ impl Node {
         Some(QueueCounts {
             ready: queue.ready,
             unacknowledged: queue.unacknowledged,
-            delayed: queue.delayed,
             dead_letters_waiting: queue.letters,
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,

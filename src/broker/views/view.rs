@@ -78,8 +78,6 @@ pub struct QueueCounts {
     pub ready: u64,
     /// Number of messages that are delivered and not settled.
     pub unacknowledged: u64,
-    /// Number of returned messages that wait before they are ready again (RQU-08).
-    pub delayed: u64,
     /// Number of dead letters that have not reached their targets.
     pub dead_letters_waiting: u64,
     /// Number of attached consumers.

@@ -40,8 +40,7 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
     let node = home.map(|id| names.name(id)).find(|name| !name.is_empty()).unwrap_or_default();
     let definition: Value =
         serde_json::from_str(&queue.effective_policy_definition).unwrap_or_else(|_| json!({}));
-    let messages =
-        counts.ready.saturating_add(counts.unacknowledged).saturating_add(counts.delayed);
+    let messages = counts.ready.saturating_add(counts.unacknowledged);
     let bytes = counts.ready_bytes.saturating_add(counts.unacknowledged_bytes);
     // Whatever its delivery mode, a message in a durable queue survives.
     let persistent = if queue.durable { (messages, bytes) } else { (0, 0) };
@@ -64,7 +63,6 @@ pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
         "messages": messages,
         "messages_ready": counts.ready,
         "messages_unacknowledged": counts.unacknowledged,
-        "messages_delayed": counts.delayed,
         "messages_persistent": persistent.0,
         "messages_ram": 0,
         "messages_dlx": counts.dead_letters_waiting,

@@ -16,8 +16,8 @@ use super::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{
-    ConsumerRecord, DelayedRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord,
-    QueueRecord, QueuedMessage, Record, RecordKey, RequeuedRecord, SessionRecord,
+    ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord, QueueRecord,
+    Record, RecordKey, RequeuedRecord, SessionRecord,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, LetterHome, LetterNumber, Level, LogIndex, NodeId,
@@ -36,7 +36,6 @@ const GETS: u8 = 6;
 const REQUEUED: u8 = 7;
 const LETTERS: u8 = 8;
 const SOURCE: u8 = 9;
-const DELAYED: u8 = 11;
 
 /// Encodes a record's key; keys sort by kind, then by their ids.
 #[must_use]
@@ -69,11 +68,6 @@ pub fn encode_key(key: RecordKey) -> Bytes {
         }
         RecordKey::Requeued(queue, level) => {
             out.put_u8(REQUEUED);
-            put_queue_key(queue, &mut out);
-            out.put_u8(level.0);
-        }
-        RecordKey::Delayed(queue, level) => {
-            out.put_u8(DELAYED);
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
         }
@@ -113,7 +107,6 @@ pub fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         }
         GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
         REQUEUED => RecordKey::Requeued(queue_key(&mut cursor)?, Level(cursor.u8()?)),
-        DELAYED => RecordKey::Delayed(queue_key(&mut cursor)?, Level(cursor.u8()?)),
         LETTERS => {
             let queue = queue_key(&mut cursor)?;
             RecordKey::Letters(queue, u64::from_be_bytes(cursor.array()?))
@@ -173,11 +166,6 @@ pub fn encode_record(record: &Record) -> Bytes {
             // encoded.
             put_queued_by_number((0..).zip(requeued.messages.values()), &mut out);
         }
-        Record::Delayed(delayed) => {
-            out.put_u8(DELAYED);
-            let all = delayed.messages.iter().map(|((until, ..), queued)| (until.0, queued));
-            put_queued_by_number(all, &mut out);
-        }
     }
     out.freeze()
 }
@@ -211,15 +199,6 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
             messages: queued_by_number(&mut cursor)?
                 .into_iter()
                 .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
-                .collect(),
-        }),
-        DELAYED => Record::Delayed(DelayedRecord {
-            messages: queued_by_number(&mut cursor)?
-                .into_iter()
-                .map(|(until, queued)| {
-                    let QueuedMessage { message, .. } = queued;
-                    ((Timestamp(until), message.index, message.position), queued)
-                })
                 .collect(),
         }),
         _ => return Err(DecodeError::Invalid("kind of record")),

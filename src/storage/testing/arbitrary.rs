@@ -5,10 +5,10 @@ use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_queue::{
-    Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, DelayedRecord, DelayedRetry,
-    Detach, Entry, GetsRecord, Got, GroupRecord, LeftOver, LevelRecord, MessageHead, NodeRecord,
-    Origin, QueueConfig, QueueRecord, QueueReport, QueuedMessage, Record, RecordKey, Reply,
-    RequeueCause, RequeuedRecord, RetryAfter, Run, SessionRecord,
+    Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, Detach, Entry, GetsRecord,
+    Got, GroupRecord, LeftOver, LevelRecord, MessageHead, NodeRecord, Origin, QueueConfig,
+    QueueRecord, QueueReport, QueuedMessage, Record, RecordKey, Reply, RequeueCause,
+    RequeuedRecord, Run, SessionRecord,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home,
@@ -75,34 +75,25 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
     let limits = (option::of(number()), option::of(number()), option::of(number32()), number());
     let times = (option::of(number()), option::of(number()), option::of(number()));
     let flags = any::<[bool; 6]>();
-    let after = select(vec![RetryAfter::All, RetryAfter::Failed, RetryAfter::Returned]);
-    let retry = (after, number(), number(), option::of(number32())).prop_map(
-        |(after, min_ms, max_ms, multiplier)| DelayedRetry { after, min_ms, max_ms, multiplier },
-    );
-    let retry = option::of(retry);
-    let priority_max = option::of(any::<u8>());
-    (number(), flags, overflow, dead_letter, limits, times, priority_max, retry).prop_map(
-        |(index, flags, overflow, dead_letter, limits, times, priority_max, delayed_retry)| {
-            QueueConfig {
-                resolved_at: CatalogIndex(index),
-                queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
-                durable: flags[1],
-                auto_delete: flags[2],
-                priority_max,
-                message_ttl_ms: times.0,
-                expires_ms: times.1,
-                length_max: limits.0,
-                length_bytes_max: limits.1,
-                overflow,
-                delivery_limit: limits.2,
-                delivery_count_failures: flags[3],
-                dead_letter,
-                single_active_consumer: flags[4],
-                consumer_timeout_ms: times.2,
-                letters_max: limits.3,
-                delays: flags[5],
-                delayed_retry,
-            }
+    (number(), flags, overflow, dead_letter, limits, times, option::of(any::<u8>())).prop_map(
+        |(index, flags, overflow, dead_letter, limits, times, priority_max)| QueueConfig {
+            resolved_at: CatalogIndex(index),
+            queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
+            durable: flags[1],
+            auto_delete: flags[2],
+            priority_max,
+            message_ttl_ms: times.0,
+            expires_ms: times.1,
+            length_max: limits.0,
+            length_bytes_max: limits.1,
+            overflow,
+            delivery_limit: limits.2,
+            delivery_count_failures: flags[3],
+            dead_letter,
+            single_active_consumer: flags[4],
+            consumer_timeout_ms: times.2,
+            letters_max: limits.3,
+            delays: flags[5],
         },
     )
 }
@@ -415,15 +406,6 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
                 .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect()
         })),
-        queued().prop_map(|queued| Record::Delayed(DelayedRecord {
-            messages: queued
-                .into_iter()
-                .map(|(until, queued)| {
-                    let QueuedMessage { message, .. } = queued;
-                    ((Timestamp(until), message.index, message.position), queued)
-                })
-                .collect()
-        })),
     ]
 }
 
@@ -456,7 +438,6 @@ pub(super) fn record_key() -> impl Strategy<Value = RecordKey> {
         (queue_id(), consumer()).prop_map(|(queue, consumer)| RecordKey::Consumer(queue, consumer)),
         (queue_id(), session()).prop_map(|(queue, session)| RecordKey::Gets(queue, session)),
         (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Requeued(queue, Level(l))),
-        (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Delayed(queue, Level(l))),
     ]
 }
 

@@ -23,7 +23,6 @@ mod model_test;
 mod ops;
 mod ops_entries;
 mod replay;
-mod retries;
 mod sessions;
 mod store;
 mod transcripts;
