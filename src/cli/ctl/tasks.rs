@@ -254,10 +254,15 @@ async fn dry_run(
 
 /// How far a task is, in one line.
 fn summary(task: &wire::Task) -> String {
-    let mut text = format!(
-        "Task {} is {}: {} taken, {} moved, {} under way, {} skipped, {} without a target",
-        task.id, task.state, task.taken, task.moved, task.under_way, task.skipped, task.no_target
-    );
+    let wire::Task { id, state, taken, moved, under_way, skipped, no_target, .. } = task;
+    let mut text = if task.kind == "delete" {
+        format!("Task {id} is {state}: {moved} deleted, {skipped} skipped")
+    } else {
+        format!(
+            "Task {id} is {state}: {taken} taken, {moved} moved, {under_way} under way, {skipped} \
+             skipped, {no_target} without a target"
+        )
+    };
     if is_active(task) {
         text.push_str(" (it goes on; see list_tasks)");
     }
