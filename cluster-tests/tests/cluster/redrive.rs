@@ -13,6 +13,7 @@ use quorate_cluster_tests::harness::amqp::{
     persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::dead_letters::{arrives, death, deaths, reject_one};
+use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
@@ -23,6 +24,17 @@ use std::time::{Duration, Instant};
 const KILL: Duration = Duration::from_secs(10);
 /// No run takes longer.
 const RUN_BOUND: Duration = Duration::from_secs(3_600);
+
+/// A cluster of three whose machine knows tasks (MEM 15).
+async fn cluster_of_three() -> Cluster {
+    let cluster = Cluster::start(3, Options::default()).await;
+    eventually("machine version 3", LIFECYCLE_BOUND, || async {
+        let members = Members::by(&cluster, 1).await?;
+        hold(members.machine >= 3, || format!("{members:?}"))
+    })
+    .await;
+    cluster
+}
 
 async fn declare_work(channel: &Channel) {
     declare_quorum(channel, "parking").await;
@@ -112,7 +124,7 @@ async fn drain(channel: &Channel, count: u64) -> Vec<u64> {
 }
 
 async fn redrive_under_kills(count: u64, rate: &[&str], every: Duration) {
-    let cluster = Cluster::start(3, Options::default()).await;
+    let cluster = cluster_of_three().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_work(&channel).await;
     declare_quorum(&channel, "other").await;
@@ -177,7 +189,7 @@ async fn reaches(cluster: &Cluster, id: &Value, state: &str) -> Value {
 /// Only what matches is taken, and in its order; a dry run says the same before.
 #[tokio::test(flavor = "multi_thread")]
 async fn let_01_only_what_matches_is_moved_or_deleted() {
-    let cluster = Cluster::start(3, Options::default()).await;
+    let cluster = cluster_of_three().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_work(&channel).await;
     declare_quorum(&channel, "others").await;
@@ -247,7 +259,7 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
 /// A message without a target stays, and a task can be stopped and goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn let_04_a_message_without_a_target_stays_and_tasks_are_paused_and_cancelled() {
-    let cluster = Cluster::start(3, Options::default()).await;
+    let cluster = cluster_of_three().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_work(&channel).await;
     park(&cluster, &channel, 200).await;
