@@ -287,6 +287,7 @@ impl LevelState {
         };
         if let Some(queued) = &queued {
             self.count_fresh_out(queued);
+            self.refused_letters.insert(at);
         }
         Ok(queued)
     }
