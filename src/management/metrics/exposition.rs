@@ -156,7 +156,7 @@ mod tests {
         page.times("t_seconds", "Times", &view);
         page.sizes("s", "Sizes", &view);
         page.labelled_sizes("b", "Bytes", &[("protocol", "p")], &view);
-        expect![[r#"
+        expect![[r##"
             # HELP a_info An a
             # TYPE a_info untyped
             a_info{path="C:\\x\n\"y\""} 1
@@ -174,7 +174,14 @@ mod tests {
             s_bucket{le="+Inf"} 7
             s_sum 12500000
             s_count 7
-        "#]]
+            # HELP b Bytes
+            # TYPE b histogram
+            b_bucket{protocol="p",le="500.0"} 2
+            b_bucket{protocol="p",le="1e+06"} 3
+            b_bucket{protocol="p",le="+Inf"} 7
+            b_sum{protocol="p"} 12500000
+            b_count{protocol="p"} 7
+        "##]]
         .assert_eq(&page.into_text());
     }
 }

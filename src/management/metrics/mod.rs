@@ -58,7 +58,6 @@ pub(crate) fn aggregated(scrape: &Scrape<'_>) -> String {
     of_node(&mut page, scrape, "aggregated");
     clients(&mut page, PER_OBJECT, view);
     queues(&mut page, view);
-    raft::systems(&mut page, view, scrape.rates);
     page.into_text()
 }
 
@@ -107,8 +106,9 @@ fn of_node(page: &mut Page, scrape: &Scrape<'_>, endpoint: &str) {
     queue_churn(page, PER_OBJECT, view);
     messages::publishes(page, view);
     messages::deliveries(page, view);
-    dead_letters::show(page, &view.dead_letters);
+    dead_letters::show(page, view);
     raft::groups(page, view);
+    raft::systems(page, view, scrape.rates);
     persister(page, PER_OBJECT, view);
     flow(page, view);
     histograms(page, view);
@@ -295,11 +295,6 @@ fn queues(page: &mut Page, view: &MetricsView) {
             "rabbitmq_queue_messages_ready_bytes",
             "Size in bytes of ready messages",
             view.messages_ready_bytes,
-        ),
-        (
-            "quorate_dead_letters_waiting",
-            "Dead letters that their targets have not accepted yet",
-            waiting,
         ),
     ];
     for (name, help, value) in gauges {
