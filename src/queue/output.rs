@@ -139,12 +139,12 @@ pub enum RecordKey {
     Gets(QueueId, SessionId),
     /// Requeued messages of one level of a queue.
     Requeued(QueueId, Level),
-    /// Returned messages of one level of a queue that wait.
-    Delayed(QueueId, Level),
     /// Some letters of a queue.
     Letters(QueueId, u64),
     /// Another home that sends letters here.
     Source(LetterHome),
+    /// Returned messages of one level of a queue that wait.
+    Delayed(QueueId, Level),
 }
 
 /// An action of the leader, performed once the leader has applied the first entry of its own term
