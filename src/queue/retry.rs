@@ -31,7 +31,7 @@ pub struct DelayedRetry {
 pub enum RetryAfter {
     /// Every return of a message that its client was shown.
     All,
-    /// Returns that mean a failure: `basic.reject`, the end of a channel, a dead node (DLM-02).
+    /// Returns that mean a failure: `basic.reject`, the end of a channel, a dead node.
     Failed,
     /// All others: `basic.nack`, `basic.recover`, a timeout, a node that cannot be reached.
     Returned,

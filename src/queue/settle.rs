@@ -31,7 +31,7 @@ pub(crate) enum Fate {
 pub(crate) enum Marking {
     /// Unmarked: the client was not shown the message.
     Unseen,
-    /// Marked as redelivered; no failure (DLM-02).
+    /// Marked as redelivered; no failure.
     Returned {
         /// It counts towards the delivery limit.
         counted: bool,

@@ -75,20 +75,11 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
     let limits = (option::of(number()), option::of(number()), option::of(number32()), number());
     let times = (option::of(number()), option::of(number()), option::of(number()));
     let flags = any::<[bool; 6]>();
-    let retry = option::of((
-        select(vec![RetryAfter::All, RetryAfter::Failed, RetryAfter::Returned]),
-        number(),
-        number(),
-        option::of(number32()),
-    ));
-    let retry = retry.prop_map(|retry| {
-        retry.map(|(after, min_ms, max_ms, multiplier)| DelayedRetry {
-            after,
-            min_ms,
-            max_ms,
-            multiplier,
-        })
-    });
+    let after = select(vec![RetryAfter::All, RetryAfter::Failed, RetryAfter::Returned]);
+    let retry = (after, number(), number(), option::of(number32())).prop_map(
+        |(after, min_ms, max_ms, multiplier)| DelayedRetry { after, min_ms, max_ms, multiplier },
+    );
+    let retry = option::of(retry);
     let priority_max = option::of(any::<u8>());
     (number(), flags, overflow, dead_letter, limits, times, priority_max, retry).prop_map(
         |(index, flags, overflow, dead_letter, limits, times, priority_max, delayed_retry)| {
