@@ -79,7 +79,7 @@ async fn mem_15_the_version_is_raised_when_the_last_node_agrees() {
     let third = cluster.ctl(3, &["cluster_status"]).await.stdout;
     let name = third.lines().find_map(|line| line.strip_prefix("Cluster status of node "));
     let name = name.expect("the name of node 3").trim_end_matches(" ...");
-    shows_version(&cluster, &format!("Machine version: 1 (2 when these agree: {name})")).await;
+    shows_version(&cluster, &format!("Machine version: 1 (3 when these agree: {name})")).await;
     assert!(cluster.nodes().iter().all(|node| mark(node).starts_with("quorate format 2 ")));
 
     restarted_as(&cluster, &load, 3, &cluster.node(3).launch()).await;
