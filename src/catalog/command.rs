@@ -101,7 +101,7 @@ impl CatalogCommand {
         if let Self::SetPolicy(PolicyRecord { definition, .. }) = self
             && definition.integer(PolicyKey::DelayedRetryMultiplier).is_some()
         {
-            return MachineVersion::TASKS;
+            return MachineVersion::RETRIES;
         }
         MachineVersion::FIRST
     }

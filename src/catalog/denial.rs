@@ -23,7 +23,7 @@ pub enum Denial {
     #[error(
         "the cluster's machine version is {machine}: virtual hosts can be protected from version {} \
          on, which it gets when all nodes run a release that knows that version",
-        MachineVersion::TASKS
+        MachineVersion::RETRIES
     )]
     ProtectionTooEarly {
         /// The present version.

@@ -124,7 +124,7 @@ impl Catalog {
     pub fn common_settings(&self) -> CommonSettings {
         CommonSettings {
             letters_max: self.letters_max(),
-            delays_returns: self.machine() >= MachineVersion::TASKS,
+            delays_returns: self.machine() >= MachineVersion::RETRIES,
         }
     }
 

@@ -166,7 +166,7 @@ impl Catalog {
     /// the command nor the record (MEM 15).
     pub(crate) fn unprotectable(&self) -> Option<Denial> {
         let machine = self.machine();
-        (machine < MachineVersion::TASKS).then_some(Denial::ProtectionTooEarly { machine })
+        (machine < MachineVersion::RETRIES).then_some(Denial::ProtectionTooEarly { machine })
     }
 
     /// rabbitmqctl's `enable_vhost_protection_from_deletion`,

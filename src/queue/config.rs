@@ -48,7 +48,7 @@ pub struct QueueConfig {
     /// The queue belongs to a delayed exchange (EXC-17).
     pub delays: bool,
     /// Which returned messages wait before they are ready again (RQU-07); from
-    /// `MachineVersion::TASKS` on.
+    /// `MachineVersion::RETRIES` on.
     pub delayed_retry: Option<DelayedRetry>,
 }
 

@@ -447,7 +447,7 @@ fn mem_15_a_protected_virtual_host_is_not_deleted() {
     let early = Denial::ProtectionTooEarly { machine: MachineVersion::FIRST };
     assert_eq!(world.catalog.refusal_of(&set(true)), Some(early.clone()));
     assert_eq!(world.one(C::Access(set(true))), CatalogReply::Denied(early));
-    for version in [MachineVersion::MEMBERS, MachineVersion::TASKS] {
+    for version in [MachineVersion::MEMBERS, MachineVersion::RETRIES] {
         world.done(C::RaiseMachine(version));
     }
     assert_eq!(world.catalog.refusal_of(&set(true)), None);

@@ -87,7 +87,7 @@ pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError
 }
 
 /// One byte of flags: whether the queue delays, and whether settings of delayed retries follow.
-/// Releases before `MachineVersion::TASKS` know the first flag only.
+/// Releases before `MachineVersion::RETRIES` know the first flag only.
 const DELAYS: u8 = 1;
 const RETRIES: u8 = 2;
 
