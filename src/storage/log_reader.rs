@@ -24,21 +24,23 @@ pub(crate) fn read(
     bytes_max: usize,
 ) -> Result<Vec<Arc<LogEntry>>, StorageError> {
     let mut reading = Reading { entries: Vec::new(), next: first, end, bytes_left: bytes_max };
-    let (tail_start, last) = {
-        let log = memory.log();
-        if first >= log.tail_start() {
-            reading.take_tail(log.tail_from(first));
+    loop {
+        let (tail_start, last) = {
+            let log = memory.log();
+            if reading.next >= log.tail_start() {
+                reading.take_tail(log.tail_from(reading.next));
+                return Ok(reading.entries);
+            }
+            (log.tail_start(), log.end())
+        };
+        reading.end = end.min(tail_start);
+        reading.take_stored(engine, memory, last)?;
+        // Meanwhile entries may have been written and left the tail: these are on disk now.
+        if reading.next < tail_start || tail_start >= end {
             return Ok(reading.entries);
         }
-        (log.tail_start(), log.end())
-    };
-    reading.end = end.min(tail_start);
-    reading.take_stored(engine, memory, last)?;
-    if reading.next == tail_start && end > tail_start {
         reading.end = end;
-        reading.take_tail(memory.log().tail_from(tail_start));
     }
-    Ok(reading.entries)
 }
 
 struct Reading {

@@ -237,6 +237,11 @@ impl Run {
                     return;
                 }
                 let Some(messages) = self.model.runs.get_mut(&run) else { return };
+                // A machine never cuts a run again that has no messages left: once the checkpoint
+                // of its last cut is written, such a run does not exist (STO 4).
+                if messages.iter().all(Option::is_none) {
+                    return;
+                }
                 for position in first..=last {
                     if let Some(message) = messages.get_mut(position as usize) {
                         *message = None;
