@@ -26,7 +26,7 @@ RUN --mount=type=cache,target=/cache --mount=type=cache,target=/usr/local/cargo/
     && cargo build --release --locked --package quorate \
     && mkdir -p /image/usr/local/bin /data \
     && strip --strip-debug -o /image/usr/local/bin/quorate "$CARGO_TARGET_DIR/release/quorate" \
-    && for name in rabbitmqctl rabbitmq-diagnostics rabbitmq-queues rabbitmq-upgrade; do \
+    && for name in rabbitmqctl rabbitmq-upgrade rabbitmq-queues rabbitmq-diagnostics; do \
         ln -s quorate "/image/usr/local/bin/$name" || exit 1; done
 
 FROM ${RUNTIME_IMAGE}

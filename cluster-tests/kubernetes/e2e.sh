@@ -139,17 +139,19 @@ ok "a node that was ended for lack of memory (OOMKilled) under load, nothing los
 
 # The new volume is a file system of its own, which can become full. One block device for all Kubernetes nodes, since the
 # pod may come back on any.
+returns_empty() {
+  kubectl delete pod q-quorate-3 >/dev/null
+  within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
+}
 load 150
 kubectl delete pvc data-q-quorate-3 --wait=false >/dev/null
-kubectl delete pod q-quorate-3 >/dev/null
-within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
-volume=$(ls -d "${QUORATE_K8S_RUN:-${TMPDIR:-/tmp}/quorate-k8s-$QUORATE_K8S_NAME}"/volumes/default-data-q-quorate-3-*)
+returns_empty
+volume=$(kubectl get pv "$(kubectl get pvc data-q-quorate-3 -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}')
 truncate -s 1G "$work/volume"
 mkfs.ext4 -q "$work/volume"
 device=$(losetup --find --show "$work/volume")
 for node in 1 2 3; do "$CLUSTER" node $node exec mount "$device" "$volume" || fail "mount"; done
-kubectl delete pod q-quorate-3 >/dev/null
-within 120 bash -c 'kubectl logs q-quorate-3 | grep -q replace_cluster_node'
+returns_empty
 within 60 ctl 1 replace_cluster_node 3
 within 120 running_are 1 3
 within 180 members_are 3

@@ -2,7 +2,6 @@
 # Builds the image from the Dockerfile with buildah, on base images that are made from Debian's packages and this machine's
 # Rust, so that no registry of images is needed; then checks it. `make image` calls it. Needs root.
 #   QUORATE_CACHE_DIR   where images and the build's caches are kept
-#   OUTPUT              where the docker archive is written, if it is wanted
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cache=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/image
@@ -66,5 +65,4 @@ for name in rabbitmqctl rabbitmq-diagnostics rabbitmq-queues rabbitmq-upgrade; d
 done
 version=$(chroot --userspec=65532:65532 "$folder" /usr/local/bin/quorate --version) || fail "the binary does not run in the image"
 chroot --userspec=65532:65532 "$folder" /usr/local/bin/rabbitmqctl --help >/dev/null || fail "rabbitmqctl does not run in the image"
-[ -z "${OUTPUT:-}" ] || { rm -f "$OUTPUT"; buildah push -q "$TAG" "docker-archive:$OUTPUT:$TAG"; }
 echo "$version: an image of $size MiB without a shell, for nonroot, after $SECONDS s"

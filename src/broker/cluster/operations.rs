@@ -76,8 +76,11 @@ impl Operator<'_> {
         }
         let forgotten = self.0.cluster.propose(MemberCommand::Forget { node, incarnation }).await;
         forgotten.map_err(|error| {
-            let denied = if let MemberError::Denied(denial) = error { Some(denial) } else { None };
-            denied.map_or(ForgetError::TimedOut, ForgetError::Denied)
+            if let MemberError::Denied(denial) = error {
+                ForgetError::Denied(denial)
+            } else {
+                ForgetError::TimedOut
+            }
         })
     }
 
