@@ -158,7 +158,7 @@ async fn rabbitmqs_dashboards_find_their_metrics() {
             assert!(metrics.sum(name).is_some(), "node {} has no {name}", node.id());
         }
         let states = metrics.samples.iter().filter(|it| it.name == "erlang_vm_dist_node_state");
-        assert_eq!(states.filter(|state| state.value == 3.0).count(), 2, "two connected peers");
+        assert_eq!(states.filter(|state| state.value > 2.5).count(), 2, "two connected peers");
         let objects = scrape(node, "/metrics/per-object", "per-object").await;
         of_queues.samples.extend(objects.samples);
     }
@@ -172,8 +172,11 @@ async fn rabbitmqs_dashboards_find_their_metrics() {
         queues.sort_unstable();
         assert_eq!(queues, QUEUES, "{name}");
     }
-    let unacked = of_queues.sum("rabbitmq_queue_messages_unacked");
-    assert_eq!(unacked, Some(1.0), "the queues that all nodes lead");
+    let unacked = of_queues.samples.iter().find(|sample| {
+        sample.name == "rabbitmq_queue_messages_unacked"
+            && sample.labels.get("queue").is_some_and(|queue| queue == "b")
+    });
+    assert_eq!(unacked.map(|sample| sample.value), Some(1.0), "one message of queue b is held");
     loading.abort();
 }
 

@@ -114,14 +114,12 @@ fn plain(number: u64) -> String {
 
 /// A whole number as Prometheus' own client writes floating point numbers.
 fn float(number: u64) -> String {
-    match number {
-        0..1_000_000 => format!("{number}.0"),
-        _ => {
-            let exponent = number.ilog10();
-            let mantissa = number / 10u64.pow(exponent);
-            format!("{mantissa}e+{exponent:02}")
-        }
+    let exponent = number.checked_ilog10().unwrap_or_default();
+    let power = 10u64.pow(exponent);
+    if exponent < 6 || !number.is_multiple_of(power) {
+        return format!("{number}.0");
     }
+    format!("{}e+{exponent:02}", number / power)
 }
 
 /// Microseconds as a decimal number of seconds, without trailing zeros.
@@ -158,7 +156,7 @@ mod tests {
         page.times("t_seconds", "Times", &view);
         page.sizes("s", "Sizes", &view);
         page.labelled_sizes("b", "Bytes", &[("protocol", "p")], &view);
-        expect![[r#"
+        expect![[r##"
             # HELP a_info An a
             # TYPE a_info untyped
             a_info{path="C:\\x\n\"y\""} 1
@@ -176,7 +174,14 @@ mod tests {
             s_bucket{le="+Inf"} 7
             s_sum 12500000
             s_count 7
-        "#]]
+            # HELP b Bytes
+            # TYPE b histogram
+            b_bucket{protocol="p",le="500.0"} 2
+            b_bucket{protocol="p",le="1e+06"} 3
+            b_bucket{protocol="p",le="+Inf"} 7
+            b_sum{protocol="p"} 12500000
+            b_count{protocol="p"} 7
+        "##]]
         .assert_eq(&page.into_text());
     }
 }

@@ -4,6 +4,7 @@
 mod dead_letters;
 mod exposition;
 mod families;
+mod messages;
 mod objects;
 mod raft;
 #[cfg(test)]
@@ -18,10 +19,7 @@ use exposition::Page;
 use objects::PER_OBJECT;
 use quorate_broker::{
     ShareFigures,
-    view::{
-        Alarm, ClusterView, DeliveryCounters, Figures, HistogramView, MetricsView, QueueFigure,
-        WAIT_BOUNDS_MS,
-    },
+    view::{Alarm, ClusterView, Figures, HistogramView, MetricsView, QueueFigure, WAIT_BOUNDS_MS},
 };
 
 /// What a scrape is answered from.
@@ -60,7 +58,6 @@ pub(crate) fn aggregated(scrape: &Scrape<'_>) -> String {
     of_node(&mut page, scrape, "aggregated");
     clients(&mut page, PER_OBJECT, view);
     queues(&mut page, view);
-    raft::systems(&mut page, view, scrape.rates);
     page.into_text()
 }
 
@@ -107,10 +104,11 @@ fn of_node(page: &mut Page, scrape: &Scrape<'_>, endpoint: &str) {
     memory(page, view);
     logins(page, PER_OBJECT, view);
     queue_churn(page, PER_OBJECT, view);
-    publishes(page, view);
-    deliveries(page, view);
-    dead_letters::show(page, &view.dead_letters);
+    messages::publishes(page, view);
+    messages::deliveries(page, view);
+    dead_letters::show(page, view);
     raft::groups(page, view);
+    raft::systems(page, view, scrape.rates);
     persister(page, PER_OBJECT, view);
     flow(page, view);
     histograms(page, view);
@@ -298,11 +296,6 @@ fn queues(page: &mut Page, view: &MetricsView) {
             "Size in bytes of ready messages",
             view.messages_ready_bytes,
         ),
-        (
-            "quorate_dead_letters_waiting",
-            "Dead letters that their targets have not accepted yet",
-            waiting,
-        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
@@ -320,110 +313,6 @@ fn queue_churn(page: &mut Page, prefix: &str, view: &MetricsView) {
     ];
     for (stem, help, value) in counters {
         page.counter(&format!("{prefix}{stem}"), help, &[], value);
-    }
-}
-
-const PROTOCOL: (&str, &str) = ("protocol", "amqp091");
-
-fn publishes(page: &mut Page, view: &MetricsView) {
-    let counters = [
-        (
-            "rabbitmq_global_messages_received_total",
-            "Total number of messages received from publishers",
-            view.received,
-        ),
-        (
-            "rabbitmq_global_messages_received_confirm_total",
-            "Total number of messages received from publishers expecting confirmations",
-            view.received_confirm,
-        ),
-        (
-            "rabbitmq_global_messages_routed_total",
-            "Total number of messages routed to queues or streams",
-            view.routed,
-        ),
-        (
-            "rabbitmq_global_messages_unroutable_dropped_total",
-            "Total number of messages published as non-mandatory into an exchange and dropped as unroutable",
-            view.unroutable_dropped,
-        ),
-        (
-            "rabbitmq_global_messages_unroutable_returned_total",
-            "Total number of messages published as mandatory into an exchange and returned to the publisher as unroutable",
-            view.unroutable_returned,
-        ),
-        (
-            "rabbitmq_global_messages_confirmed_total",
-            "Total number of messages confirmed to publishers",
-            view.confirmed,
-        ),
-        (
-            "quorate_messages_refused_total",
-            "Total number of messages refused to publishers with basic.nack",
-            view.refused,
-        ),
-    ];
-    for (name, help, value) in counters {
-        page.counter(name, help, &[PROTOCOL], value);
-    }
-    page.head("rabbitmq_global_publishers", "gauge", "Publishers currently connected");
-    page.sample("rabbitmq_global_publishers", &[PROTOCOL], view.publishers);
-    page.head("rabbitmq_global_consumers", "gauge", "Consumers currently connected");
-    page.sample("rabbitmq_global_consumers", &[PROTOCOL], view.consumers);
-}
-
-type Pick = fn(&DeliveryCounters) -> u64;
-
-const DELIVERIES: [(&str, &str, Pick); 8] = [
-    (
-        "rabbitmq_global_messages_delivered_total",
-        "Total number of messages delivered to consumers",
-        |of| of.consume_manual_ack + of.consume_auto_ack + of.get_manual_ack + of.get_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_consume_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with manual acknowledgment",
-        |of| of.consume_manual_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_consume_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with automatic acknowledgment",
-        |of| of.consume_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_get_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.get with manual acknowledgment",
-        |of| of.get_manual_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_get_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.get with automatic acknowledgment",
-        |of| of.get_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_get_empty_total",
-        "Total number of times basic.get operations fetched no message",
-        |of| of.get_empty,
-    ),
-    (
-        "rabbitmq_global_messages_redelivered_total",
-        "Total number of messages redelivered to consumers",
-        |of| of.redelivered,
-    ),
-    (
-        "rabbitmq_global_messages_acknowledged_total",
-        "Total number of messages acknowledged by consumers",
-        |of| of.acknowledged,
-    ),
-];
-
-fn deliveries(page: &mut Page, view: &MetricsView) {
-    for (name, help, pick) in DELIVERIES {
-        page.head(name, "counter", help);
-        let classic = [PROTOCOL, ("queue_type", "rabbit_classic_queue")];
-        page.sample(name, &classic, pick(&view.classic));
-        let quorum = [PROTOCOL, ("queue_type", "rabbit_quorum_queue")];
-        page.sample(name, &quorum, pick(&view.quorum));
     }
 }
 
@@ -515,7 +404,7 @@ fn histograms(page: &mut Page, view: &MetricsView) {
     }
     let name = "rabbitmq_message_size_bytes";
     let help = "Size of messages received from publishers";
-    page.labelled_sizes(name, help, &[PROTOCOL], &view.message_bytes);
+    page.labelled_sizes(name, help, &[messages::PROTOCOL], &view.message_bytes);
     let waits = HistogramView {
         bounds: WAIT_BOUNDS_MS.to_vec(),
         counts: view.waits.counts.to_vec(),

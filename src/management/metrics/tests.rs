@@ -7,8 +7,8 @@ use crate::rates::Sampling;
 use expect_test::expect_file;
 use quorate_broker::view::{
     Attempts, ChannelFigure, ChannelReport, ChannelTraffic, ConnectionFigure, DeadLetterCounters,
-    DeadLetterFact, DeadLetterStrategy, DeathReason, ExchangeTraffic, GroupView, HistogramView,
-    LogFiles, LoginProtocol, MemberView, NodeView, Role, Traffic, Waits,
+    DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters, ExchangeTraffic, GroupView,
+    HistogramView, LogFiles, LoginProtocol, MemberView, NodeView, Role, Traffic, Waits,
 };
 use quorate_broker::{Share, ShareFigures, SocketReport};
 use quorate_catalog::{ConnectionId, MemberState};

@@ -50,6 +50,11 @@ pub(crate) fn insert(shown: &mut Value, fields: &[Field], statistic: Option<&wir
                 messages.insert(format!("{}_details", field.name), details);
             }
             (Asked::Rates, None) => {}
+            (Asked::Data, Some(statistic)) => {
+                // What is known of now stays.
+                object.entry(field.name).or_insert_with(|| total(statistic, at).into());
+                object.insert(format!("{}_details", field.name), details);
+            }
             (Asked::Lengths | Asked::Data | Asked::Node, _) => {
                 object.insert(format!("{}_details", field.name), details);
             }

@@ -5,7 +5,7 @@
 use super::*;
 use expect_test::expect;
 use quorate_broker::view::{Figures, QueueFigure, Traffic};
-use quorate_types::{Home, LogIndex, QueueId, QueueType, ShortString};
+use quorate_types::{Home, QueueId, QueueType, ShortString};
 use serde_json::{Value, json};
 
 const HOME: Home = Home::Group(GroupId(1));
@@ -13,7 +13,7 @@ const HOME: Home = Home::Group(GroupId(1));
 fn queue(index: u64, traffic: Traffic) -> QueueFigure {
     let name = |text: String| ShortString::try_from(text).unwrap();
     QueueFigure {
-        id: QueueId { home: HOME, index: LogIndex(index).0, position: 0 },
+        id: QueueId { home: HOME, index, position: 0 },
         name: ResourceName { vhost: name("/".to_owned()), name: name(format!("q{index}")) },
         queue_type: QueueType::Quorum,
         ready: traffic.published - traffic.acknowledged,
