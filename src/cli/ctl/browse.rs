@@ -299,7 +299,7 @@ fn pairs(message: &Json) -> Vec<Vec<Value>> {
     let without_headers = properties.iter().filter(|(name, _)| name.as_str() != "headers");
     for (name, property) in without_headers {
         // The id that its publisher gave it is not the queue's.
-        let name = if name == "message_id" { "property.message_id" } else { name };
+        let name = if name == "message_id" { "property.message_id" } else { name.as_str() };
         add(name.to_owned(), Some(property));
     }
     add("routing_keys".to_owned(), message.get("routing_key"));

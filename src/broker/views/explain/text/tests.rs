@@ -98,12 +98,12 @@ fn a_ready_message_is_told_from_its_publish_to_its_end() {
     };
     let ready = explanation(MessageState::Ready, FieldTable::default());
     expect![[r#"
-        Message 4.812.0 of queue 'orders' in vhost '/', 4 bytes.
+        Message 4.812.0 of 'orders' in vhost '/', 4 bytes.
         It was published to exchange 'events' with routing key 'new'.
-        It came into this queue 1 min 1 s ago, at 2026-11-20 18:34:32 UTC.
+        It came into this queue 1 min 1 s ago, at 2026-11-20 19:54:32 UTC.
         It is ready; 3 messages are delivered before it.
         It has had 1 counted return; with more than 20 it dies (delivery_limit).
-        It expires in 29 s, at 2026-11-20 18:36:02 UTC, by its own expiration of 90000 ms; not before all ready messages of its priority that are ahead of it have gone.
+        It expires in 29 s, at 2026-11-20 19:56:02 UTC, by its own expiration of 90000 ms; not before all ready messages of its priority that are ahead of it have gone.
         Above 10 messages the queue lets the message die that is the next one (maxlen).
         If it dies, it goes to exchange 'dlx' with routing key 'new', which leads to queues 'dead', 'audit'."#]]
     .assert_eq(&told(&config, &ready));
@@ -122,10 +122,10 @@ fn an_unacked_message_with_a_history_is_told_without_control_characters() {
         QueueConfig { message_ttl_ms: Some(1_000), ..QueueConfig::plain(QueueType::Classic) };
     let told = told(&config, &unacked);
     expect![[r#"
-        Message 4.812.0 of queue 'orders' in vhost '/', 4 bytes.
+        Message 4.812.0 of 'orders' in vhost '/', 4 bytes.
         It was first published to the default exchange.
         It died 2 times in queue 'work�[2J', first at 2000-02-29 00:00:00 UTC: its time to live was over (expired). It had come there from the default exchange with routing key 'work'.
-        It came into this queue 1 min 1 s ago, at 2026-11-20 18:34:32 UTC, dead-lettered to exchange 'events' with routing key 'new'.
+        It came into this queue 1 min 1 s ago, at 2026-11-20 19:54:32 UTC, dead-lettered to exchange 'events' with routing key 'new'.
         A consumer of node 2 has it, and has not acknowledged it.
         It has had 1 counted return; its queue has no limit of them.
         Its time to live is over, by the queue's message-ttl of 1000 ms; it dies when it is ready and the first of its priority.
