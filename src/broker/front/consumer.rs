@@ -237,11 +237,17 @@ impl FrontConsumer {
     }
 
     /// Drops undelivered references because the group's leader has been silent for too long. They
-    /// are requested again when the leader contacts this node (DLV 5).
-    fn drop_unshown(state: &mut FrontState) {
+    /// are requested again when the leader contacts this node (DLV 5). True if there were any.
+    pub(crate) fn drop_unshown(&self) -> bool {
+        Self::drop_unshown_of(&mut self.state.lock())
+    }
+
+    fn drop_unshown_of(state: &mut FrontState) -> bool {
+        let had_any = !state.ready.is_empty();
         state.clear();
         state.progress.received = state.progress.shown;
         state.attachment += 1;
+        had_any
     }
 
     /// Takes references from the leader of that term. Known numbers are skipped, gaps accepted.

@@ -92,9 +92,20 @@ impl FrontEnd {
     }
 
     /// A notice of the leader of a home has come: a majority had just answered it (DLV 5).
-    pub(crate) fn leader_contacted(&self, home: Home, leader: NodeId, term: Term) {
+    pub(crate) fn leader_contacted(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         if self.base.proposers.leader(home) == Some((leader, term)) {
-            self.leader_contact.contacted(home, || self.reattach_all(home, leader, term));
+            let drop = || self.drop_unshown(home);
+            self.leader_contact.contacted(home, drop, || self.reattach_all(home, leader, term));
+        }
+    }
+
+    /// Drops the undelivered references of all consumers of a home, whose leader was silent for too
+    /// long (DLV 5, MEM 4).
+    fn drop_unshown(self: &Arc<Self>, home: Home) {
+        for consumer in self.clients.consumers.all() {
+            if consumer.home() == home && consumer.drop_unshown() {
+                self.share_room(&consumer.connection, consumer.about.channel);
+            }
         }
     }
 
@@ -133,5 +144,27 @@ mod tests {
         assert!(!node.front.leader_contact.may_deliver(home), "not from the known leader");
         node.front.leader_contacted(home, NodeId(2), term);
         assert!(node.front.leader_contact.may_deliver(home));
+    }
+
+    /// DLV 5, MEM 4: a client that read nothing while the leader was silent is not delivered what
+    /// its consumer held before, because the messages may have been given to others meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn dlv_05_what_a_client_did_not_read_before_a_silence_is_dropped_at_the_next_contact() {
+        let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
+        let consumer = crate::testing::consumer(&node);
+        node.front.clients.consumers.insert(consumer.about.id.number, Arc::clone(&consumer));
+        node.front.announced(home, NodeId(2), term);
+        node.front.leader_contacted(home, NodeId(2), term);
+        let attachment = consumer.reattach(term).unwrap().number;
+        let deliver = || {
+            let delivery = crate::testing::delivery(&consumer, 1);
+            consumer.deliver(term, attachment, &[delivery]);
+        };
+        deliver();
+        tokio::time::advance(std::time::Duration::from_secs(6)).await;
+        node.front.leader_contacted(home, NodeId(2), term);
+        // Sent to the attachment before the silence.
+        deliver();
+        assert!(!consumer.drop_unshown(), "nothing is held");
     }
 }

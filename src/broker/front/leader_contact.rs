@@ -46,13 +46,27 @@ impl LeaderContact {
         }
     }
 
-    /// The home's leader, which a majority has just answered, has contacted this node. Calls `resume`
-    /// if a delivery was withheld since the last contact.
-    pub(crate) fn contacted(&self, home: Home, resume: impl FnOnce()) {
+    /// The home's leader, which a majority has just answered, has contacted this node. Calls `drop`
+    /// before that counts, if the leader was silent for too long: consumers whose clients read
+    /// nothing meanwhile still have references that may have been given to others. Then calls
+    /// `resume`, also if a delivery was withheld since the last contact.
+    pub(crate) fn contacted(&self, home: Home, drop: impl FnOnce(), resume: impl FnOnce()) {
         let _one = self.resuming.lock();
-        if self.note_contact(home, Instant::now()) {
+        let now = Instant::now();
+        let was_silent = self.was_silent_at(home, now);
+        if was_silent {
+            drop();
+        }
+        if self.note_contact(home, now) || was_silent {
             resume();
         }
+    }
+
+    /// Whether the home's leader has not contacted this node for too long.
+    fn was_silent_at(&self, home: Home, now: Instant) -> bool {
+        let Some(contact) = self.groups.get(&home) else { return false };
+        let silence = self.age(now).saturating_sub(contact.at.load(Ordering::Acquire));
+        silence >= millis(self.bound) && !PlantedBug::StaleLeaderDelivers.is_in()
     }
 
     /// Records a contact at `now`; true if a delivery was withheld since the last contact.

@@ -83,8 +83,7 @@ impl FrontConsumer {
             return (Taken::default(), false);
         }
         if !may_deliver() {
-            let freed = !state.ready.is_empty();
-            Self::drop_unshown(state);
+            let freed = Self::drop_unshown_of(state);
             return (Taken { freed, ..Taken::default() }, false);
         }
         let room = channel_room::room(self);

@@ -31,6 +31,17 @@ fn dlv_5_nothing_is_delivered_without_leader_contact() {
     assert!(!leader_contact.note_contact(Home::Group(quorate_types::GroupId(9)), at(200)));
 }
 
+/// A client that read nothing during a silence is not delivered what its consumer held before.
+#[test]
+fn dlv_05_what_was_held_during_a_silence_is_dropped_before_the_contact_counts() {
+    let leader_contact = LeaderContact::new([GROUP].into_iter(), 100);
+    let at = |ms| leader_contact.began + Duration::from_millis(ms);
+    leader_contact.note_contact(GROUP, at(10));
+    assert!(!leader_contact.was_silent_at(GROUP, at(59)));
+    assert!(leader_contact.was_silent_at(GROUP, at(60)));
+    assert!(!leader_contact.was_silent_at(Home::Node(NodeId(1)), at(60)));
+}
+
 /// A get's message may have returned by then, and be another client's.
 #[test]
 fn dlv_5_the_answer_to_an_old_get_is_not_shown() {
