@@ -16,6 +16,7 @@ use crate::{
     service::{SERVICE_MAX, Service},
     shared::Shared,
     snapshot_session::SnapshotSessions,
+    succession,
     type_config::TypeConfig,
 };
 use bytes::Bytes;
@@ -139,13 +140,15 @@ impl Inbox {
         let Some(groups) = self.groups() else { return };
         groups.reach().lost(node);
         if cause.is_known_dead() {
+            // Read now: until its death is certain, the node's next process may be elected.
+            let led = succession::led(&groups, node);
             tokio::spawn(async move {
                 if reach::is_dead(&groups, node, boot).await {
                     tracing::info!(
                         %node, boot = boot.0,
                         "the process of the node has ended: electing leaders of the groups it led"
                     );
-                    groups.node_died(node, boot);
+                    groups.node_died(node, boot, led);
                 }
             });
         }

@@ -162,7 +162,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         due.tick().await;
         let now = Instant::now();
         for node in silence.look(now, &shared) {
-            tokio::spawn(succession::succeed(Arc::clone(&shared), node, Absence::Silent));
+            let led = succession::led(&shared, node);
+            tokio::spawn(succession::succeed(Arc::clone(&shared), node, Absence::Silent, led));
         }
         for peer in shared.links.all_connected() {
             let shared = Arc::clone(&shared);

@@ -8,7 +8,7 @@ use crate::{
     reach::Reach,
     settings::Settings,
     sink::FatalHook,
-    succession::{self, Absence},
+    succession::{self, Absence, Led},
 };
 use parking_lot::{Mutex, RwLock};
 use quorate_rpc::{Links, PeerHello};
@@ -115,10 +115,11 @@ impl Shared {
         });
     }
 
-    /// Handles that a node's process is dead, without waiting for a timeout (DESIGN §8).
-    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
+    /// Handles that a node's process is dead, without waiting for a timeout (DESIGN §8). `led` are the
+    /// groups that it led when its link was lost.
+    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber, led: Vec<Led>) {
         self.died.lock().insert(node, boot);
-        tokio::spawn(succession::succeed(Arc::clone(self), node, Absence::Dead));
+        tokio::spawn(succession::succeed(Arc::clone(self), node, Absence::Dead, led));
     }
 
     /// Election timeouts are active only if this node may lead.

@@ -116,14 +116,15 @@ impl Standing {
         drop(present);
     }
 
-    /// Records that the leader's process is dead: there is no leader until another one is elected.
-    pub(crate) fn leader_died(&self, node: NodeId) {
+    /// Records that the process that led in this term is dead: there is no leader until another one
+    /// is elected. Without effect in a later term, in which the node's next process may lead.
+    pub(crate) fn leader_died(&self, node: NodeId, term: u64) {
         let mut present = self.present.lock();
-        let term = match &present.vote {
-            Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
+        match &present.vote {
+            Some(vote) if leader_of(vote) == Some(node) && vote.leader_id.term == term => {}
             Some(_) | None => return,
-        };
-        self.report_leader(&mut present, term, None);
+        }
+        self.report_leader(&mut present, Term(term), None);
     }
 
     /// Records that a process that was believed dead lives: it still leads its groups, unless
@@ -282,15 +283,16 @@ mod tests {
     fn a_dead_leader_is_none() {
         let (recorder, standing) = standing(Some(vote(3, 2, true)));
         assert_eq!(standing.leadership().leader, Some(NodeId(2)));
-        standing.leader_died(NodeId(3));
-        standing.leader_died(NodeId(2));
-        standing.leader_died(NodeId(2));
+        standing.leader_died(NodeId(3), 3);
+        standing.leader_died(NodeId(2), 2);
+        standing.leader_died(NodeId(2), 3);
+        standing.leader_died(NodeId(2), 3);
         assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
         // A new link to the same process shows that it was not dead.
         standing.leader_lives(NodeId(3));
         standing.leader_lives(NodeId(2));
         assert_eq!(notices(&recorder), [Notice::Leader(3, Some(2))]);
-        standing.leader_died(NodeId(2));
+        standing.leader_died(NodeId(2), 3);
         assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
         standing.vote_saved(&vote(4, 1, false));
         standing.leader_lives(NodeId(2));

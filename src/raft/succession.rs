@@ -42,34 +42,50 @@ pub(crate) enum Absence {
     Silent,
 }
 
-/// Elects successors of a node in all groups that it leads, as far as this node knows.
-pub(crate) async fn succeed(shared: Arc<Shared>, absent: NodeId, absence: Absence) {
-    let headless: Vec<_> = shared.all().filter(|group| led_by(group, absent)).collect();
+/// A group, and the term in which a node leads it.
+pub(crate) type Led = (Arc<Group>, u64);
+
+/// The groups that a node leads, as far as this node knows.
+pub(crate) fn led(shared: &Shared, node: NodeId) -> Vec<Led> {
+    shared.all().filter_map(|group| led_by(&group, node).map(|term| (group, term))).collect()
+}
+
+/// Elects successors of a node in groups that it leads, or led until its process was lost. The node's
+/// next process may have been elected meanwhile, in a later term: it needs no successor.
+pub(crate) async fn succeed(
+    shared: Arc<Shared>,
+    absent: NodeId,
+    absence: Absence,
+    mut headless: Vec<Led>,
+) {
+    headless.retain(|(group, term)| led_by(group, absent) == Some(*term));
     if absence == Absence::Dead {
-        headless.iter().for_each(|group| group.standing().leader_died(absent));
+        headless.iter().for_each(|(group, term)| group.standing().leader_died(absent, *term));
     }
     // A learner would be granted no vote, and those that have one would wait for it.
-    let headless: Vec<_> = headless.into_iter().filter(|group| group.is_voter()).collect();
+    headless.retain(|(group, _)| group.is_voter());
     if headless.is_empty() || !shared.gate().may_lead() {
         return;
     }
-    let ids: Vec<GroupId> = headless.iter().map(|group| group.id()).collect();
+    let ids: Vec<GroupId> = headless.iter().map(|(group, _)| group.id()).collect();
     let others = shared.links.all_connected().into_iter().map(|peer| peer.node);
     let asked = others.filter(|node| *node != absent).map(|node| ask(&shared, node, absent, &ids));
     let positions: Vec<(NodeId, Vec<Position>)> = join_all(asked).await;
-    for group in headless {
+    for (group, term) in headless {
         let theirs = positions.iter().map(|(node, all)| {
             let position = all.iter().find(|position| position.group == group.id()).cloned();
             (*node, position)
         });
         let theirs: Vec<_> = theirs.collect();
-        tokio::spawn(follow(Arc::clone(&shared), group, (absent, absence), theirs));
+        tokio::spawn(follow(Arc::clone(&shared), (group, term), (absent, absence), theirs));
     }
 }
 
-fn led_by(group: &Group, node: NodeId) -> bool {
-    let vote = group.standing().vote();
-    vote.is_some_and(|vote| vote.committed && node_of(vote.leader_id.voted_for) == node)
+/// The term in which the node leads the group, if it does.
+fn led_by(group: &Group, node: NodeId) -> Option<u64> {
+    let vote = group.standing().vote()?;
+    let leads = vote.committed && node_of(vote.leader_id.voted_for) == node;
+    leads.then_some(vote.leader_id.term)
 }
 
 /// The positions of a node in the groups; empty if it does not answer in time.
@@ -90,7 +106,7 @@ async fn ask(
 /// Succeeds the absent leader in one group, or lets another node do so.
 async fn follow(
     shared: Arc<Shared>,
-    group: Arc<Group>,
+    (group, term): Led,
     (absent, absence): (NodeId, Absence),
     theirs: Vec<(NodeId, Option<Position>)>,
 ) {
@@ -110,7 +126,7 @@ async fn follow(
         return;
     }
     // Either may have changed meanwhile.
-    if !led_by(&group, absent) || !shared.gate().may_lead() {
+    if led_by(&group, absent) != Some(term) || !shared.gate().may_lead() {
         return;
     }
     match absence {
