@@ -188,7 +188,7 @@ fn a_detailed_scrape_has_what_it_asks_for() {
         [
             "rabbitmq_detailed_queue_messages_ready{vhost=\"/\",queue=\"other\"} 0",
             "rabbitmq_detailed_queue_messages_unacked{vhost=\"/\",queue=\"other\"} 1",
-            "rabbitmq_detailed_queue_messages{vhost=\"/\",queue=\"other\"} 1",
+            "rabbitmq_detailed_queue_messages{vhost=\"/\",queue=\"other\"} 2",
         ]
     );
     assert_eq!(text.matches("rabbitmq_identity_info{").count(), 1);
