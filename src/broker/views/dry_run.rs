@@ -35,6 +35,32 @@ fn compared(before: &Catalog, after: &Catalog) -> DryRun {
     DryRun { queues, queue_count, ..DryRun::default() }
 }
 
+/// The turn of a dry run.
+///
+/// # Errors
+/// Others take too long.
+async fn dry_run_turn(node: &Node) -> Result<OwnedSemaphorePermit, &'static str> {
+    node.turns.dry_run().await.ok_or("other dry runs take too long at present")
+}
+
+/// Compares catalogs where it may take its time. The turn lasts to the end of that, whatever becomes
+/// of who asks.
+///
+/// # Errors
+/// They are not compared.
+async fn in_turn<T: Send + 'static>(
+    node: &Arc<Node>,
+    turn: OwnedSemaphorePermit,
+    compare: impl FnOnce(&Node) -> T + Send + 'static,
+) -> Result<T, &'static str> {
+    let node = Arc::clone(node);
+    let compared = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        compare(&node)
+    });
+    compared.await.map_err(|_| "the dry run has ended with an error")
+}
+
 impl Operator<'_> {
     /// What setting a policy would do.
     ///
@@ -70,36 +96,10 @@ impl Operator<'_> {
             before.with(command).map(|after| compared(&before, &after))
         };
         let failed = |text| Err(Exception::new(ReplyCode::InternalError, text));
-        match self.dry_run_turn().await {
-            Ok(turn) => self.in_turn(turn, compare).await.unwrap_or_else(failed),
+        match dry_run_turn(self.0).await {
+            Ok(turn) => in_turn(self.0, turn, compare).await.unwrap_or_else(failed),
             Err(text) => failed(text),
         }
-    }
-
-    /// The turn of a dry run.
-    ///
-    /// # Errors
-    /// Others take too long.
-    async fn dry_run_turn(&self) -> Result<OwnedSemaphorePermit, &'static str> {
-        self.0.turns.dry_run().await.ok_or("other dry runs take too long at present")
-    }
-
-    /// Compares catalogs where it may take its time. The turn lasts to the end of that, whatever
-    /// becomes of who asks.
-    ///
-    /// # Errors
-    /// They are not compared.
-    async fn in_turn<T: Send + 'static>(
-        &self,
-        turn: OwnedSemaphorePermit,
-        compare: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, &'static str> {
-        let node = Arc::clone(self.0);
-        let compared = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            compare(&node)
-        });
-        compared.await.map_err(|_| "the dry run has ended with an error")
     }
 
     /// What an import of definitions would do.
@@ -108,7 +108,7 @@ impl Operator<'_> {
     /// The object that cannot be taken, as an import says it.
     pub async fn dry_run_definitions(&self, text: Arc<str>) -> Result<DryRun, ImportError> {
         let failed = |text: &str| ImportError::Unavailable(text.to_owned());
-        let turn = self.dry_run_turn().await.map_err(failed)?;
+        let turn = dry_run_turn(self.0).await.map_err(failed)?;
         let definitions = self.read_definitions(text).await?;
         let compare = move |node: &Node| {
             let before = node.base.catalog.read().clone();
@@ -117,7 +117,7 @@ impl Operator<'_> {
             let (made, changed) = (outcome.made, outcome.changed);
             DryRun { made, changed, left_out: definitions.left_out, ..compared }
         };
-        self.in_turn(turn, compare).await.map_err(failed)
+        in_turn(self.0, turn, compare).await.map_err(failed)
     }
 }
 
