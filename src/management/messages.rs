@@ -94,7 +94,7 @@ impl Messages for MessageService {
             None => return Err(Status::invalid_argument("no change is given")),
         };
         let run = run.map_err(|exception| refusal(&exception))?;
-        Ok(chunks(&self.browser.weighed(&run).await))
+        Ok(chunks(&self.browser.weighed(run).await?))
     }
 
     async fn dry_run_definitions(
@@ -107,6 +107,6 @@ impl Messages for MessageService {
             ImportError::Invalid(error) => Status::invalid_argument(error.to_string()),
             ImportError::Unavailable(text) => Status::unavailable(text),
         })?;
-        Ok(chunks(&self.browser.weighed(&run).await))
+        Ok(chunks(&self.browser.weighed(run).await?))
     }
 }

@@ -31,6 +31,8 @@ pub struct QueueFigure {
     pub ready_bytes: u64,
     /// Number of messages that are delivered and not settled.
     pub unacknowledged: u64,
+    /// Number of returned messages that wait before they are ready again (RQU-08).
+    pub delayed: u64,
     /// Number of attached consumers.
     pub consumers: u32,
     /// Number of dead letters that have not reached their targets.
@@ -183,6 +185,7 @@ fn figure(queue: QueueFigures, now: Option<Timestamp>) -> QueueFigure {
         ready: queue.ready,
         ready_bytes: queue.ready_bytes,
         unacknowledged: queue.unacknowledged,
+        delayed: queue.delayed,
         consumers: queue.consumers,
         dead_letters_waiting: queue.letters,
         oldest_age_ms: now.zip(queue.oldest).map(|(now, oldest)| now.ms_since(oldest)),
