@@ -2,7 +2,12 @@
 //! proposed; the change is applied to a copy of this node's catalog. With many queues that takes long:
 //! dry runs take turns, and copy where they may take their time.
 
-use crate::{Broker, names::definitions::ImportError, node::Node, views::administration::Operator};
+use crate::{
+    Broker,
+    names::definitions::ImportError,
+    node::Node,
+    views::administration::{DryRuns, Operator},
+};
 use quorate_catalog::{
     Catalog, CatalogCommand, PolicyName, PolicyRecord, QueueChange, Setting, refusal,
 };
@@ -61,31 +66,31 @@ async fn in_turn<T: Send + 'static>(
     compared.await.map_err(|_| "the dry run has ended with an error")
 }
 
-impl Operator<'_> {
+impl DryRuns<'_> {
     /// What setting a policy would do.
     ///
     /// # Errors
     /// The refusal that setting it would get.
-    pub async fn dry_run_policy(&self, policy: PolicyRecord) -> Result<DryRun, Exception> {
+    pub async fn policy(&self, policy: PolicyRecord) -> Result<DryRun, Exception> {
         let vhost = policy.vhost.clone();
-        self.dry_run(vhost, CatalogCommand::SetPolicy(policy)).await
+        self.command(vhost, CatalogCommand::SetPolicy(policy)).await
     }
 
     /// What clearing a policy would do.
     ///
     /// # Errors
     /// The refusal that clearing it would get.
-    pub async fn dry_run_clear_policy(&self, name: PolicyName) -> Result<DryRun, Exception> {
+    pub async fn clear_policy(&self, name: PolicyName) -> Result<DryRun, Exception> {
         self.0.base.catalog_client.read().await;
         if self.0.base.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
         let vhost = name.vhost.clone();
-        self.dry_run(vhost, CatalogCommand::ClearPolicy(name)).await
+        self.command(vhost, CatalogCommand::ClearPolicy(name)).await
     }
 
     /// What a command about the policies of a virtual host would do.
-    async fn dry_run(
+    async fn command(
         &self,
         vhost: VhostName,
         command: CatalogCommand,
@@ -106,10 +111,10 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// The object that cannot be taken, as an import says it.
-    pub async fn dry_run_definitions(&self, text: Arc<str>) -> Result<DryRun, ImportError> {
+    pub async fn definitions(&self, text: Arc<str>) -> Result<DryRun, ImportError> {
         let failed = |text: &str| ImportError::Unavailable(text.to_owned());
         let turn = dry_run_turn(self.0).await.map_err(failed)?;
-        let definitions = self.read_definitions(text).await?;
+        let definitions = Operator(self.0).read_definitions(text).await?;
         let compare = move |node: &Node| {
             let before = node.base.catalog.read().clone();
             let outcome = definitions.outcome(&before);
