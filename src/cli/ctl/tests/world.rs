@@ -16,16 +16,14 @@ use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer,
     process_admin_server::ProcessAdminServer,
 };
-use quorate_management::{
-    AccessService, AdminService, Naming, Peers, ProcessService, Pulses, Source,
-};
+use quorate_management::{AccessService, AdminService, Peers, ProcessService, Pulses, Source};
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
