@@ -321,13 +321,23 @@ fn the_cluster_is_described() {
         Feature flags
 
         Flag: classic_mirrored_queue_version, state: enabled
+        Flag: detailed_queues_endpoint, state: enabled
         Flag: direct_exchange_routing_v2, state: enabled
         Flag: drop_unroutable_metric, state: enabled
         Flag: empty_basic_get_metric, state: enabled
         Flag: feature_flags_v2, state: enabled
         Flag: implicit_default_bindings, state: enabled
+        Flag: khepri_db, state: enabled
+        Flag: listener_records_in_ets, state: enabled
         Flag: maintenance_mode_status, state: enabled
+        Flag: message_containers, state: enabled
+        Flag: message_containers_deaths_v2, state: enabled
         Flag: quorum_queue, state: enabled
+        Flag: rabbit_exchange_type_local_random, state: enabled
+        Flag: rabbitmq_4.0.0, state: enabled
+        Flag: rabbitmq_4.1.0, state: enabled
+        Flag: rabbitmq_4.2.0, state: enabled
+        Flag: rabbitmq_4.3.0, state: enabled
         Flag: stream_queue, state: enabled
         Flag: tracking_records_in_ets, state: enabled
         Flag: user_limits, state: enabled
