@@ -295,6 +295,7 @@ impl Driver {
             linked.iter().for_each(|other| self.sim.partition(host(node), host(*other)));
         }
         self.world.health.lock().insert(node, health);
+        self.invariants.ended(node, self.sim.elapsed());
         drop(self.world.running.lock().remove(&node));
         self.sim.crash(host(node));
         if without_power {
