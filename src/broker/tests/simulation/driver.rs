@@ -186,7 +186,7 @@ impl Driver {
             self.note(&format!("node {node} has ended, since it was forgotten"));
             self.stop_guest();
         }
-        let violated = self.invariants.check(&self.world);
+        let violated = self.invariants.check(&self.world, self.sim.elapsed());
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
         self.move_members();

@@ -35,12 +35,12 @@ struct Election {
 
 impl Invariants {
     /// Compares all running nodes with what was seen before; returns what is violated.
-    pub fn check(&mut self, world: &World) -> Option<String> {
+    pub fn check(&mut self, world: &World, now: Duration) -> Option<String> {
         let running = world.running.lock();
         let mut violated = None;
         for (node, (_, groups)) in running.iter() {
             violated = violated.or_else(|| self.check_cluster(*node, groups));
-            violated = violated.or_else(|| self.check_replicas(*node, groups, world.elapsed()));
+            violated = violated.or_else(|| self.check_replicas(*node, groups, now));
             for group in groups.all() {
                 violated = violated.or_else(|| self.check_leader(*node, &group));
                 violated = violated.or_else(|| self.check_state(*node, &group));
