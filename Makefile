@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop browser chart image k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop browser chart image k8s-e2e deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -114,6 +114,13 @@ acceptance: deps rocksdb
 	passed=0; QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --include-ignored --test-threads 1 $(ACCEPTANCE) || passed=$$?; \
 	  cat "$(QUORATE_TEST_TABLE)"; exit $$passed
+
+# A million dead letters are put back under load while a leader is killed every ten seconds: each once.
+redrive: export QUORATE_TEST_ACCEPTANCE := 1
+redrive: deps rocksdb
+	cargo build --release --package quorate
+	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
+	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
 # Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour.
 SEEDS ?= 0..2000

@@ -109,6 +109,8 @@ macro_rules! sizes {
 }
 
 sizes! {
+    /// Dead letters that are put back while leaders die.
+    REDRIVEN = "QUORATE_TEST_REDRIVEN", 20_000, 1_000_000;
     /// Seconds of full speed, consumers beside publishers.
     BESIDE_SECONDS = "QUORATE_TEST_BESIDE_SECONDS", 4, 60;
     /// Dead letters that go through a chain of three queues.

@@ -49,7 +49,10 @@ pub use cluster::{
 };
 pub use front::{access::ChangeError, connection::Connection};
 pub use leader::{clock::WallClock, local::SpillSettings};
-pub use names::definitions::{ImportError, Imported};
+pub use names::{
+    definitions::{ImportError, Imported},
+    tasks::{TaskError, TaskRequest},
+};
 pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},

@@ -4,7 +4,7 @@ use crate::{
     base::Base,
     cluster::{Cluster, alarms::Alarms, failures::Failures},
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
-    leader::{Leader, dead_letter::DeadLetters, timer::Timer},
+    leader::{Leader, dead_letter::DeadLetters, redrive::Tasks, timer::Timer},
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
     views::browse::LOOKS_MAX,
 };
@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 pub(crate) struct Node {
     pub(crate) base: Base,
     pub(crate) letters: Arc<DeadLetters>,
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) replies: Arc<DirectReplies>,
@@ -36,6 +37,7 @@ impl Node {
         let failures = Arc::new(Failures::new(settings.me, &settings.members));
         let (configurer, timer) = (Configurer::new(&base), Arc::new(Timer::new(&base)));
         let letters = DeadLetters::new(&base);
+        let tasks = Tasks::new(&base);
         let clients = Arc::new(Clients::new(&base));
         let alarms = Arc::new(Alarms::new(&base, &clients));
         let replies = Arc::new(DirectReplies::new(&base, &clients));
@@ -47,6 +49,7 @@ impl Node {
         let cluster = Arc::new(Cluster::new(&base, &clients, &leader, &failures));
         Arc::new(Self {
             letters,
+            tasks,
             clients,
             alarms,
             replies,

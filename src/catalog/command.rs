@@ -8,6 +8,7 @@ use crate::{
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
     policy_definition::PolicyKey,
+    task::TaskCommand,
 };
 use quorate_types::{
     BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
@@ -92,6 +93,8 @@ pub enum CatalogCommand {
     /// A change of members or placements (MEM). Proposed only from machine version 2 on: binaries that
     /// know the first version only cannot read it.
     Members(MemberCommand),
+    /// A change of tasks. Proposed only from machine version 3 on, like those of members.
+    Tasks(TaskCommand),
 }
 
 impl CatalogCommand {
@@ -129,6 +132,7 @@ impl CatalogCommand {
             }
             Self::Access(command) => format!("{command:?}"),
             Self::Members(command) => command.object(),
+            Self::Tasks(command) => command.object(),
         }
     }
 }
@@ -149,6 +153,6 @@ pub enum CatalogReply {
     },
     /// The start that created the queue is fenced.
     Fenced,
-    /// A command of an operator, or a change of members or placements, was refused.
+    /// A command of an operator, or a change of members, placements or tasks, was refused.
     Denied(Denial),
 }

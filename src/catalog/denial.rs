@@ -1,9 +1,9 @@
 //! Why an operator's command was refused (CTL-12, CTL-13).
 
-use crate::member::MemberState;
-use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, VhostName};
+use crate::{member::MemberState, task::TaskState};
+use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, TaskId, VhostName};
 
-/// Why a change of users, virtual hosts, permissions, limits or members was refused. Nothing has
+/// Why a change of users, virtual hosts, permissions, limits, members or tasks was refused. Nothing has
 /// changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
@@ -50,6 +50,56 @@ pub enum Denial {
     /// A change of members or placements.
     #[error(transparent)]
     Member(#[from] MemberDenial),
+    /// A change of tasks.
+    #[error(transparent)]
+    Task(#[from] TaskDenial),
+}
+
+/// Why a change of tasks was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TaskDenial {
+    /// The cluster's machine does not know tasks yet (MEM 15).
+    #[error(
+        "the cluster's machine version is {machine}: messages can be put back, moved and deleted by \
+         tasks from version {} on, which it gets when all nodes run a release that knows that version",
+        MachineVersion::TASKS
+    )]
+    TooEarly {
+        /// The present version.
+        machine: MachineVersion,
+    },
+    /// The task does not exist, or ended long ago.
+    #[error("there is no task {task}")]
+    NoTask {
+        /// The id.
+        task: TaskId,
+    },
+    /// The task has ended.
+    #[error("task {task} has ended: it is {state}")]
+    Ended {
+        /// The id.
+        task: TaskId,
+        /// How it ended.
+        state: TaskState,
+    },
+    /// The queue has ended.
+    #[error("the queue does not exist any more")]
+    NoQueue,
+    /// Too many tasks have not ended.
+    #[error("there are {most} tasks that have not ended: wait, or cancel some")]
+    TooMany {
+        /// The bound.
+        most: u32,
+    },
+    /// Too many tasks of the queue have not ended.
+    #[error("the queue has {most} tasks that have not ended: wait, or cancel some")]
+    TooManyOfQueue {
+        /// The bound.
+        most: u32,
+    },
+    /// The filter is invalid, or has too many parts.
+    #[error("the filter is invalid or has too many parts")]
+    Filter,
 }
 
 /// Why a change of members or placements was refused. Nothing has changed.

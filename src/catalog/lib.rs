@@ -41,6 +41,7 @@ mod policy;
 mod policy_definition;
 mod policy_parse;
 mod policy_pattern;
+mod task;
 mod term;
 
 mod denial;
@@ -71,7 +72,7 @@ pub use definitions_table::{
 };
 pub use definitions_user::HashPassword;
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
-pub use denial::{Denial, MemberDenial};
+pub use denial::{Denial, MemberDenial, TaskDenial};
 pub use dry_run::{Outcome, QueueChange, SettingChange};
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
@@ -106,5 +107,9 @@ pub use replicas::{Flaws, Host, Hosts, Replicas};
 pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
 pub use setting_source::{Setting, SettingSource};
+pub use task::{
+    ENDED_TASKS_MAX, QUEUE_TASKS_MAX, TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder,
+    TaskRecord, TaskState, TaskTarget, filter_of,
+};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -13,6 +13,7 @@ use crate::{
     permission::{Rights, RowKey, TopicRights, TopicRowKey},
     policy::Policies,
     record::{BindingId, CatalogKey, CatalogState, NodeEntry, UserRecord, VhostRecord},
+    task::Tasks,
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
 };
@@ -57,6 +58,7 @@ pub struct Catalog {
     pub(crate) policies: Policies,
     /// Runtime parameters, as JSON.
     pub(crate) parameters: BTreeMap<ParameterName, String>,
+    pub(crate) tasks: Tasks,
 }
 
 /// Index of the last change of users, virtual hosts, permissions or limits, or of the load. Not
@@ -129,6 +131,7 @@ impl Catalog {
             queue_counts: BTreeMap::new(),
             policies: Policies::default(),
             parameters: BTreeMap::new(),
+            tasks: Tasks::new(),
         }
     }
 
@@ -176,6 +179,7 @@ impl Catalog {
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
             CatalogCommand::Access(command) => self.access_command(command, out),
             CatalogCommand::Members(command) => self.member_command(command, out),
+            CatalogCommand::Tasks(command) => self.task_command(command, out),
             CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
             CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
             CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
@@ -260,6 +264,7 @@ impl Catalog {
             CatalogKey::Member(node) => note(&mut digest, 12, node, self.member(*node)),
             CatalogKey::Forgotten(id) => note(&mut digest, 13, id, self.forgotten(*id)),
             CatalogKey::Placement(group) => note(&mut digest, 14, group, self.placement(*group)),
+            CatalogKey::Task(id) => note(&mut digest, 15, id, self.tasks.get(id)),
             CatalogKey::Permission { vhost, user } => {
                 let row = (vhost.clone(), user.clone());
                 note(&mut digest, 8, &row, self.permission_record(&row).as_ref());

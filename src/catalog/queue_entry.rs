@@ -129,6 +129,7 @@ impl Catalog {
     /// auto-delete exchanges that lose their last binding (EXQ-06).
     pub(crate) fn remove_queue(&mut self, id: QueueId, out: &mut CatalogOutput) -> CatalogReply {
         self.remove_bindings_of(id, out);
+        self.end_tasks_of(id, out);
         let Some(entry) = self.queues.remove(&id) else { return CatalogReply::Done };
         if let Some(vhost) = self.vhosts.get_mut(&entry.name.vhost) {
             vhost.queues.remove(&entry.name.name);

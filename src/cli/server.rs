@@ -24,11 +24,12 @@ use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
     messages_server::MessagesServer, parts_server::PartsServer, policies_server::PoliciesServer,
     process_admin_server::ProcessAdminServer, statistics_server::StatisticsServer,
+    tasks_server::TasksServer,
 };
 use quorate_management::{
     AccessService, AdminService, Browser, EventService, ListenerFacts, MessageService, Naming,
     NodeFacts, PartService, Peers, PolicyService, ProcessService, Pulses, Rates, Router, Sampling,
-    Sessions, StatisticsService, log_readiness,
+    Sessions, StatisticsService, TaskService, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
@@ -347,6 +348,7 @@ fn routes(
     let routes = routes.add_service(StatisticsServer::new(statistics));
     let routes = routes.add_service(EventsServer::new(EventService));
     let routes = routes.add_service(PoliciesServer::new(policies));
+    let routes = routes.add_service(TasksServer::new(TaskService::new(broker.clone())));
     routes.add_service(MessagesServer::new(messages))
 }
 

@@ -172,7 +172,8 @@ fn denial(denial: &Denial) -> wire::Denial {
         Denial::TooManyTags { .. }
         | Denial::VhostProtected(_)
         | Denial::ProtectionTooEarly { .. }
-        | Denial::Member(_) => named(Kind::Other, ""),
+        | Denial::Member(_)
+        | Denial::Task(_) => named(Kind::Other, ""),
     }
 }
 

@@ -56,6 +56,12 @@ impl Operator {
         !self.user.is_empty() || !self.uid.is_empty()
     }
 
+    /// A name for the records of the cluster.
+    pub(crate) fn name(&self) -> String {
+        let user = if self.user.is_empty() { &self.uid } else { &self.user };
+        if self.host.is_empty() { user.clone() } else { format!("{user}@{}", self.host) }
+    }
+
     /// Logs a change: the verb, what it is about, and what came of it.
     pub(crate) fn log<T>(&self, verb: &str, object: &str, result: &Result<T, Status>) {
         let Self { user, uid, host, address } = self;

@@ -24,12 +24,13 @@ mod process;
 mod rates;
 mod readiness;
 mod source;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
 /// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
 /// `proto/events.proto`, `proto/members.proto`, `proto/messages.proto`, `proto/parts.proto`,
-/// `proto/process.proto` and `proto/statistics.proto`.
+/// `proto/process.proto`, `proto/statistics.proto` and `proto/tasks.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -68,3 +69,4 @@ pub use process::{LogLine, Process, ProcessService};
 pub use rates::{Rates, Sampling, StatisticsService};
 pub use readiness::log_readiness;
 pub use source::Source;
+pub use tasks::TaskService;

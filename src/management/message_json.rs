@@ -66,6 +66,7 @@ fn state(state: &MessageState) -> &'static str {
         MessageState::Ready => "ready",
         MessageState::Unacked { .. } => "unacked",
         MessageState::Letter(_, letter) if letter.reason == DeathReason::Delayed => "delayed",
+        MessageState::Letter(_, letter) if letter.reason == DeathReason::Redriven => "moving",
         MessageState::Letter(..) => "dead_letter",
     }
 }

@@ -187,6 +187,14 @@ impl LevelState {
         if let Some((_, queued)) = self.requeued.first_key_value() {
             return Ok(Some(*queued));
         }
+        self.first_fresh(place, apply)
+    }
+
+    fn first_fresh(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         if self.record.fresh == 0 {
             return Ok(None);
         }
@@ -207,11 +215,23 @@ impl LevelState {
         apply: &Apply<'_>,
     ) -> Result<Option<QueuedMessage>, StoreError> {
         if let Some((_, queued)) = self.requeued.pop_first() {
-            self.requeued_bytes -= u64::from(queued.head.body_bytes);
-            self.requeued_expiring -= u64::from(queued.head.expiration_ms.is_some());
-            self.requeued_changed = true;
+            self.count_requeued_out(&queued);
             return Ok(Some(queued));
         }
+        self.take_fresh(place, apply)
+    }
+
+    fn count_requeued_out(&mut self, queued: &QueuedMessage) {
+        self.requeued_bytes -= u64::from(queued.head.body_bytes);
+        self.requeued_expiring -= u64::from(queued.head.expiration_ms.is_some());
+        self.requeued_changed = true;
+    }
+
+    fn take_fresh(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         if self.record.fresh == 0 {
             return Ok(None);
         }
@@ -219,13 +239,78 @@ impl LevelState {
             self.refill(place, apply)?;
         }
         let Some(queued) = self.window.pop_front() else { return Ok(None) };
+        self.count_fresh_out(&queued);
+        self.passed = Some(queued.enqueued_at);
+        self.advance_past(queued.message, apply.index);
+        Ok(Some(queued))
+    }
+
+    fn count_fresh_out(&mut self, queued: &QueuedMessage) {
         self.record.fresh -= 1;
         self.record.fresh_bytes -= u64::from(queued.head.body_bytes);
         self.record.fresh_expiring -= u64::from(queued.head.expiration_ms.is_some());
         self.living.add(queued.message.index);
-        self.passed = Some(queued.enqueued_at);
-        self.advance_past(queued.message, apply.index);
-        Ok(Some(queued))
+    }
+
+    /// Takes the ready message at a position of an earlier entry; `None` if none is ready there. A
+    /// fresh one that is not the first leaves a gap among the fresh ones, like a letter that was
+    /// refused on arrival (LEN-12). `run` keeps the run that was read last.
+    pub(crate) fn take_at(
+        &mut self,
+        place: Place,
+        at: (LogIndex, u32),
+        run: &mut Option<RunHead>,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
+        if let Some(queued) = self.requeued.remove(&at) {
+            self.count_requeued_out(&queued);
+            return Ok(Some(queued));
+        }
+        if at < (self.record.head_index, self.record.head_position)
+            || at.0 >= apply.index
+            || self.refused_letters.contains(at)
+        {
+            return Ok(None);
+        }
+        let Some(first) = self.first_fresh(place, apply)? else { return Ok(None) };
+        if place_of(&first) >= at {
+            let is_first = place_of(&first) == at;
+            return if is_first { self.take_fresh(place, apply) } else { Ok(None) };
+        }
+        let queued = match self.window.back() {
+            // The window has whole runs.
+            Some(last) if at.0 <= last.message.index => {
+                let found = self.window.binary_search_by_key(&at, place_of);
+                found.ok().and_then(|found| self.window.remove(found))
+            }
+            Some(_) | None => stored_message(place, at, run, apply)?,
+        };
+        if let Some(queued) = &queued {
+            self.count_fresh_out(queued);
+            self.refused_letters.insert(at);
+        }
+        Ok(queued)
+    }
+
+    /// Puts back a message that [`LevelState::take_at`] has taken: as a fresh one if the head has
+    /// not passed it.
+    pub(crate) fn give_back(&mut self, queued: QueuedMessage) {
+        let at = place_of(&queued);
+        if !self.refused_letters.remove(at) {
+            return self.requeue(queued);
+        }
+        self.living.subtract(at.0, 1);
+        self.record.fresh += 1;
+        self.record.fresh_bytes += u64::from(queued.head.body_bytes);
+        self.record.fresh_expiring += u64::from(queued.head.expiration_ms.is_some());
+        match self.window.back() {
+            Some(last) if at.0 <= last.message.index => {
+                let behind = self.window.partition_point(|it| place_of(it) < at);
+                self.window.insert(behind, queued);
+            }
+            Some(_) => {}
+            None => self.first = None,
+        }
     }
 
     /// Moves the head past a message. Past the last message of a run the head moves to the next
@@ -381,6 +466,27 @@ impl LevelState {
         }
         self.late.shrink_to(4);
     }
+}
+
+fn place_of(queued: &QueuedMessage) -> (LogIndex, u32) {
+    (queued.message.index, queued.message.position)
+}
+
+/// The message at a position of an earlier entry, as the store has it; `None` if it was cut. `run`
+/// keeps the run that was read last.
+pub(crate) fn stored_message(
+    place: Place,
+    (index, position): (LogIndex, u32),
+    run: &mut Option<RunHead>,
+    apply: &Apply<'_>,
+) -> Result<Option<QueuedMessage>, StoreError> {
+    if run.as_ref().is_none_or(|run| run.index != index) {
+        *run = apply.store.runs(place.queue, place.level, index, index, 1)?.pop();
+    }
+    let Some(run) = run else { return Ok(None) };
+    let head = usize::try_from(position).ok().and_then(|it| run.messages.get(it)).copied();
+    let message = MessageId { level: place.level, index, position };
+    Ok(head.flatten().map(|head| fresh(message, head, run.time)))
 }
 
 /// A message that was never assigned.

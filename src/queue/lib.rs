@@ -34,6 +34,7 @@ mod get;
 mod purge;
 mod retry;
 mod settle;
+mod task;
 
 mod left_over;
 mod node;
@@ -61,11 +62,12 @@ mod view;
 
 pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
-    QueueReport, Reply, RequeueCause, RoutedLetters, Routes, Run, TransferAnswer,
+    QueueReport, Reply, RequeueCause, RoutedLetters, Routes, Run, Take, TakeTo, TaskStep,
+    TransferAnswer,
 };
 pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 pub use death_reason::DeathReason;
-pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
+pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Taken, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
 pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};
 pub use look::{HeldPlace, LevelLook, MessagePlace, RankPlace};
@@ -81,5 +83,6 @@ pub use record::{
 pub use retry::{DelayedRetry, RetryAfter};
 pub use store::{MessageStore, RunHead, StoreError};
 pub use tally::{DeadLetterFact, DeadLetterStrategy};
+pub use task::{TASKS_OF_QUEUE_MAX, TaskCounts, TaskProgress};
 pub use traffic::{Traffic, WAIT_BOUNDS_MS, Waits};
 pub use view::{ConsumerView, QueueFigures, QueueView};

@@ -42,6 +42,7 @@ impl Machine {
             last_letter: LetterNumber(0),
             refusals: BTreeMap::new(),
             ended: false,
+            tasks: BTreeMap::new(),
         };
         let mut queue = Queue::from_record(id, record);
         queue.touch(apply);

@@ -230,9 +230,11 @@ impl Machine {
                 self.routed(*queue, *at, via, letters, apply);
             }
             Command::DeadLettered { stream, first, last, other } => {
-                self.dead_lettered(*stream, *first, *last, other, apply);
+                self.dead_lettered(*stream, *first, *last, other, apply)?;
             }
             Command::Retry { target, count } => self.retry(*target, *count, apply),
+            Command::TaskStep(step) => self.task_step(step, apply)?,
+            Command::ForgetTask { queue, task } => self.forget_task(*queue, *task, apply),
             Command::Continue => self.take_up(apply)?,
             Command::NewLife { life } => self.new_life(*life, apply),
         }

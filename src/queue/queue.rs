@@ -12,12 +12,13 @@ use crate::{
     record::{GetsRecord, QueueRecord, QueuedMessage},
     service_queue::ServiceQueue,
     store::StoreError,
+    task::TaskProgress,
     traffic::Traffic,
     transfer::Refusal,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId,
-    Timestamp,
+    TaskId, Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -45,6 +46,7 @@ pub(crate) struct Queue {
     pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
     /// The queue has ended, and is removed with its last letter.
     pub(crate) ended: bool,
+    pub(crate) tasks: BTreeMap<TaskId, TaskProgress>,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
     /// Number of unacked messages. Derived.
@@ -100,6 +102,7 @@ impl Queue {
             letters: Letters::after(record.last_letter),
             refusals: Refusal::from_record(record.refusals),
             ended: record.ended,
+            tasks: record.tasks,
             attached: 0,
             unacked: 0,
             stabilizing_left: false,
@@ -132,6 +135,7 @@ impl Queue {
             last_letter: self.letters.last(),
             refusals: self.refusals.iter().map(|(from, it)| (*from, it.attempt)).collect(),
             ended: self.ended,
+            tasks: self.tasks.clone(),
         }
     }
 

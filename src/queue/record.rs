@@ -5,10 +5,11 @@ use crate::{
     command::{ConsumerTerms, Counts, MessageHead, Reply},
     config::QueueConfig,
     letter::Letter,
+    task::TaskProgress,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId,
-    ResourceName, Sequence, SessionId, StartNumber, Timestamp, WallTime,
+    ResourceName, Sequence, SessionId, StartNumber, TaskId, Timestamp, WallTime,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -153,6 +154,8 @@ pub struct QueueRecord {
     pub refusals: BTreeMap<LetterHome, u32>,
     /// The queue has ended, and is removed with its last letter.
     pub ended: bool,
+    /// Tasks that take messages out of the queue.
+    pub tasks: BTreeMap<TaskId, TaskProgress>,
 }
 
 /// One priority level of a queue.

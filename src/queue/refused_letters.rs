@@ -30,6 +30,11 @@ impl RefusedLetters {
         self.places.range(place..).copied()
     }
 
+    /// The message at a position is fresh again; true if it is one of these.
+    pub(crate) fn remove(&mut self, place: (LogIndex, u32)) -> bool {
+        self.places.remove(&place)
+    }
+
     /// Ends the letter at a position; true if its message is a refused one.
     pub(crate) fn end(&mut self, place: (LogIndex, u32)) -> bool {
         let refused = self.contains(place);

@@ -26,7 +26,7 @@ pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, 
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
-    ReplicaNumber, Sequence, SessionId, StartNumber, Term,
+    ReplicaNumber, Sequence, SessionId, StartNumber, TaskId, Term,
 };
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};

@@ -52,6 +52,7 @@ mod power_loss;
 mod prefetch;
 mod queue_rules;
 mod reconnect;
+mod redrive;
 mod refusals;
 mod reply_to;
 mod requeue;

@@ -16,6 +16,7 @@ use super::plugins::{self, PluginVerb};
 use super::policies;
 use super::process::{self, ProcessVerb};
 use super::replicas::{self, ReplicaVerb};
+use super::tasks::{self, TaskVerb};
 use quorate_catalog::PolicyKind;
 
 /// A verb of `quorate ctl`.
@@ -49,6 +50,7 @@ pub(crate) enum Verb {
     /// Does nothing, and says so.
     Idle(IdleVerb),
     Browse(BrowseVerb),
+    Task(TaskVerb),
 }
 
 impl Verb {
@@ -58,6 +60,7 @@ impl Verb {
             self,
             Self::ImportDefinitions
                 | Self::Policies(PolicyVerb::SetPolicy(_) | PolicyVerb::ClearPolicy(_))
+                | Self::Task(TaskVerb::Redrive | TaskVerb::Move | TaskVerb::DeleteMessages)
         )
     }
 }
@@ -290,7 +293,7 @@ const EVERYWHERE: [&str; 2] = ["help", "version"];
 /// All verbs of a tool, in the order of the help. All tools but `rabbitmq-plugins` have the same.
 pub(crate) fn manuals(program: &str) -> impl Iterator<Item = &'static Manual> {
     let others = node::MANUALS.iter().chain(members::MANUALS).chain([&certificates::MANUAL]);
-    let others = others.chain(browse::MANUALS);
+    let others = others.chain(browse::MANUALS).chain(tasks::MANUALS);
     let checks = checks::MANUALS.iter().chain(about::MANUALS).chain(replicas::MANUALS);
     let more = awaiting::MANUALS.iter().chain(process::MANUALS).chain(features::MANUALS);
     let more = more.chain(idle::MANUALS);

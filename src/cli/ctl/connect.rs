@@ -7,7 +7,7 @@ use quorate_management::OPERATOR_METADATA;
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
     messages_client::MessagesClient, policies_client::PoliciesClient,
-    process_admin_client::ProcessAdminClient,
+    process_admin_client::ProcessAdminClient, tasks_client::TasksClient,
 };
 use quorate_rpc::Connector;
 use quorate_tls::Dialer;
@@ -35,6 +35,7 @@ pub(crate) type Client = AdminClient<Named>;
 pub(crate) type PolicyClient = PoliciesClient<Named>;
 pub(crate) type MessageClient = MessagesClient<Named>;
 pub(crate) type ProcessClient = ProcessAdminClient<Named>;
+pub(crate) type TaskClient = TasksClient<Named>;
 
 /// Who calls, in each call's metadata, for the node's audit log: user, user id and host.
 #[derive(Clone, Debug)]
@@ -153,6 +154,7 @@ pub(crate) struct Connected {
     pub(crate) messages: MessageClient,
     pub(crate) access: AccessPeer,
     pub(crate) process: ProcessClient,
+    pub(crate) tasks: TaskClient,
     pub(crate) cluster: Cluster,
 }
 
@@ -219,12 +221,13 @@ async fn connect_to(
     let access = AccessClient::with_interceptor(channel.clone(), caller.clone());
     let messages = MessagesClient::with_interceptor(channel.clone(), caller.clone());
     let process = ProcessAdminClient::with_interceptor(channel.clone(), caller.clone());
+    let tasks = TasksClient::with_interceptor(channel.clone(), caller.clone());
     let mut client = AdminClient::with_interceptor(channel, caller);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
         Ok(cluster) => {
             let cluster = cluster.into_inner();
-            Ok(Connected { client, policies, messages, access, process, cluster })
+            Ok(Connected { client, policies, messages, access, process, tasks, cluster })
         }
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }

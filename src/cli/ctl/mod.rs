@@ -35,6 +35,7 @@ mod replicas;
 mod report;
 mod rows;
 mod status;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -182,6 +183,7 @@ fn margin(verb: Verb, wait: Option<Duration>, job: &Job<'_>) -> Result<Duration,
         | Verb::Feature(_)
         | Verb::Plugins(_)
         | Verb::Browse(_)
+        | Verb::Task(_)
         | Verb::Idle(_) => Duration::ZERO,
     })
 }
@@ -281,6 +283,7 @@ async fn carry_out(
         Verb::Browse(verb) => {
             browse::run(verb, invocation, &mut job.connect().await?, console).await
         }
+        Verb::Task(verb) => tasks::run(verb, job, console).await,
         // They ask no node.
         Verb::Help | Verb::Version | Verb::GenerateCertificates => Ok(()),
     }

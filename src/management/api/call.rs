@@ -188,6 +188,11 @@ impl Answer {
         Self { location: Some(location), ..Self::put(true) }
     }
 
+    /// An object was made at a place below the path of the request; with what it is.
+    pub(crate) fn created(value: Value, location: String) -> Self {
+        Self { location: Some(location), ..Self::new(201, Content::Object(value)) }
+    }
+
     /// Done; there is nothing more to say.
     pub(crate) fn done() -> Self {
         Self::new(204, Content::Nothing)

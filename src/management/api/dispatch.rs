@@ -6,7 +6,8 @@ use crate::api::route::Endpoint as E;
 use crate::api::{
     attempts, bindings, channels, connections, consumers, definitions, exchanges, features, health,
     limits, messages, nodes, overview, parameters, permissions, policies, queues, quorate_browse,
-    quorate_cluster, quorate_dry_run, quorate_events, quorate_settings, replicas, users, vhosts,
+    quorate_cluster, quorate_dry_run, quorate_events, quorate_settings, quorate_tasks, replicas,
+    users, vhosts,
 };
 use quorate_catalog::PolicyKind;
 
@@ -92,6 +93,9 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::QuorateDrain => quorate_cluster::maintenance(api, call, true).await,
         E::QuorateRevive => quorate_cluster::maintenance(api, call, false).await,
         E::QuorateEvents => quorate_events::list(api, call).await,
+        E::Tasks => quorate_tasks::all(api, call).await,
+        E::Task => quorate_tasks::one(api, call),
+        E::TaskControl => quorate_tasks::control(api, call).await,
         E::DeprecatedFeatures => Ok(features::deprecated()),
         E::Nothing => Ok(Answer::list(&["name"], Vec::new)),
     }

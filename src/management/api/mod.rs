@@ -48,6 +48,7 @@ mod quorate_cluster;
 mod quorate_dry_run;
 mod quorate_events;
 mod quorate_settings;
+mod quorate_tasks;
 mod replicas;
 mod users;
 mod vhosts;

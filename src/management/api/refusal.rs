@@ -168,7 +168,8 @@ impl From<ChangeError> for Refusal {
                 denial @ (Denial::UserExists(_)
                 | Denial::InvalidPattern { .. }
                 | Denial::TooManyTags { .. }
-                | Denial::Member(_)),
+                | Denial::Member(_)
+                | Denial::Task(_)),
             ) => Self::BadRequest(denial.to_string()),
             ChangeError::TimedOut => Self::Unavailable(error.to_string()),
         }

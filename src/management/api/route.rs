@@ -214,6 +214,9 @@ pub(crate) enum Endpoint {
     DryRunOperatorPolicy,
     DryRunDefinitions,
     DryRunVhostDefinitions,
+    Tasks,
+    Task,
+    TaskControl,
     /// A list of something that this broker does not have.
     Nothing,
 }
@@ -471,6 +474,10 @@ pub(crate) const ROUTES: &[Route] = &[
         .delete(Administrator),
     at("quorate/dry-run/definitions", E::DryRunDefinitions).post(Administrator),
     at("quorate/dry-run/definitions/{vhost}", E::DryRunVhostDefinitions).post(Administrator),
+    // Who may do what with a task is decided by the permissions on its queue and target.
+    read("quorate/tasks", E::Tasks, Management).post(Management),
+    read("quorate/tasks/{task}", E::Task, Management),
+    at("quorate/tasks/{task}/{control}", E::TaskControl).post(Management),
     read("shovels", E::Nothing, Monitoring),
     read("shovels/{vhost}", E::Nothing, Monitoring),
     read("federation-links", E::Nothing, Monitoring),

@@ -4,6 +4,7 @@
 use super::{
     DecodeError,
     catalog_members::{member_denial, put_member_denial},
+    catalog_tasks::{put_task_denial, task_denial},
     config::{put_queue_type, queue_type},
     cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short, put_signed},
 };
@@ -40,6 +41,7 @@ const TOO_MANY_TAGS: u8 = 5;
 const MEMBER: u8 = 6;
 const VHOST_PROTECTED: u8 = 7;
 const PROTECTION_TOO_EARLY: u8 = 8;
+const TASK: u8 = 9;
 
 /// Bits of a virtual host's record.
 const TRACED: u8 = 1;
@@ -169,6 +171,10 @@ pub(super) fn put_denial(denial: &Denial, out: &mut BytesMut) {
             out.put_u8(MEMBER);
             put_member_denial(denial, out);
         }
+        Denial::Task(denial) => {
+            out.put_u8(TASK);
+            put_task_denial(*denial, out);
+        }
     }
 }
 
@@ -188,6 +194,7 @@ pub(super) fn denial(cursor: &mut Cursor<'_>) -> Result<Denial, DecodeError> {
         },
         TOO_MANY_TAGS => Denial::TooManyTags { most: small(cursor)?, received: small(cursor)? },
         MEMBER => Denial::Member(member_denial(cursor)?),
+        TASK => Denial::Task(task_denial(cursor)?),
         _ => return Err(DecodeError::Invalid("denial")),
     })
 }

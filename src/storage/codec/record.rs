@@ -13,6 +13,7 @@ use super::{
     },
     queued_message::{put_queued_by_number, queued_by_number},
     reply::{put_reply, reply},
+    task::{put_tasks, tasks},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{
@@ -23,7 +24,7 @@ use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, LetterHome, LetterNumber, Level, LogIndex, NodeId,
     Sequence, SessionId, StartNumber, Timestamp, WallTime,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 const VERSION: u8 = 1;
 
@@ -36,6 +37,8 @@ const GETS: u8 = 6;
 const REQUEUED: u8 = 7;
 const LETTERS: u8 = 8;
 const SOURCE: u8 = 9;
+/// A queue with tasks, from machine version 3 on (MEM 15).
+const QUEUE_WITH_TASKS: u8 = 10;
 const DELAYED: u8 = 11;
 
 /// Encodes a record's key; keys sort by kind, then by their ids.
@@ -157,7 +160,15 @@ pub fn encode_record(record: &Record) -> Bytes {
             out.put_u8(LETTERS);
             put_letters(page, &mut out);
         }
-        Record::Queue(queue) => put_queue_record(queue, &mut out),
+        Record::Queue(queue) if queue.tasks.is_empty() => {
+            out.put_u8(QUEUE);
+            put_queue_record(queue, &mut out);
+        }
+        Record::Queue(queue) => {
+            out.put_u8(QUEUE_WITH_TASKS);
+            put_queue_record(queue, &mut out);
+            put_tasks(&queue.tasks, &mut out);
+        }
         Record::Consumer(consumer) => put_consumer_record(consumer, &mut out),
         Record::Gets(gets) => {
             out.put_u8(GETS);
@@ -199,6 +210,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         SOURCE => Record::Source(session_record(&mut cursor)?),
         LETTERS => Record::Letters(letters(&mut cursor)?),
         QUEUE => Record::Queue(Box::new(queue_record(&mut cursor)?)),
+        QUEUE_WITH_TASKS => {
+            let mut queue = Box::new(queue_record(&mut cursor)?);
+            queue.tasks = tasks(&mut cursor)?;
+            Record::Queue(queue)
+        }
         CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
         GETS => Record::Gets(GetsRecord {
             timeout_default_ms: cursor.option()?,
@@ -295,7 +311,6 @@ fn session_record(cursor: &mut Cursor<'_>) -> Result<SessionRecord, DecodeError>
 }
 
 fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
-    out.put_u8(QUEUE);
     put_name(&queue.name, out);
     put_config(&queue.config, out);
     put_bool(out, queue.creator.is_some());
@@ -358,6 +373,7 @@ fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
             .into_iter()
             .collect(),
         ended: cursor.bool()?,
+        tasks: BTreeMap::new(),
     })
 }
 

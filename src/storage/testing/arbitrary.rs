@@ -1,19 +1,22 @@
 //! Arbitrary values of all encoded types.
 
-use super::arbitrary_letters::{letter_command, letter_home, letters, letters_record};
+use super::arbitrary_letters::{
+    letter_command, letter_home, letters, letters_record, task_command,
+};
+use super::arbitrary_queue::queue_record;
 use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_queue::{
     Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, DelayedRecord, DelayedRetry,
-    Detach, Entry, GetsRecord, Got, GroupRecord, LeftOver, LevelRecord, MessageHead, NodeRecord,
-    Origin, QueueConfig, QueueRecord, QueueReport, QueuedMessage, Record, RecordKey, Reply,
-    RequeueCause, RequeuedRecord, RetryAfter, Run, SessionRecord,
+    Detach, Entry, GetsRecord, Got, GroupRecord, LeftOver, MessageHead, NodeRecord, Origin,
+    QueueConfig, QueueReport, QueuedMessage, Record, RecordKey, Reply, RequeueCause,
+    RequeuedRecord, RetryAfter, Run, SessionRecord,
 };
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home,
-    LetterNumber, Level, LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType,
-    ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
+    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home, Level,
+    LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType, ResourceName, Sequence,
+    SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
 };
 
 /// Numbers of every length, including the smallest and largest of each.
@@ -199,7 +202,13 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
 }
 
 pub(super) fn command() -> impl Strategy<Value = Command> {
-    prop_oneof![queue_command(), holder_command(), group_command(), letter_command()]
+    prop_oneof![
+        queue_command(),
+        holder_command(),
+        group_command(),
+        letter_command(),
+        task_command()
+    ]
 }
 
 pub(super) fn stamp() -> impl Strategy<Value = Stamp> {
@@ -306,52 +315,6 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
         vec((number32(), number32()), 0..4).prop_map(Reply::Refused),
         got.prop_map(Reply::Got),
     ]
-}
-
-pub(super) fn queue_record() -> impl Strategy<Value = Record> {
-    let fresh = (number(), number(), number());
-    let level = (any::<u8>(), number(), number32(), fresh, number()).prop_map(
-        |(level, head, head_position, (fresh, fresh_bytes, fresh_expiring), removed)| {
-            let record = LevelRecord {
-                head_index: LogIndex(head),
-                head_position,
-                fresh,
-                fresh_bytes,
-                fresh_expiring,
-                removed_below: LogIndex(removed),
-            };
-            (Level(level), record)
-        },
-    );
-    let rest = (option::of(session()), number(), number(), any::<bool>(), vec(consumer(), 0..4));
-    let moment = || option::of(number().prop_map(Timestamp));
-    let refusals = prop::collection::btree_map(letter_home(), number32(), 0..3);
-    let letters = (number(), refusals, any::<bool>());
-    let rules = (moment(), moment(), option::of(consumer()), number(), letters);
-    (name(), config(), rest, vec(level, 0..4), rules).prop_map(
-        |(name, config, rest, levels, rules)| {
-            let (creator, life, used_at, had_consumer, service_queue) = rest;
-            let (wake_at, timeout_at, active, arrivals, letters) = rules;
-            let (last_letter, refusals, ended) = letters;
-            Record::Queue(Box::new(QueueRecord {
-                name,
-                config,
-                creator,
-                life,
-                used_at: Timestamp(used_at),
-                wake_at,
-                timeout_at,
-                active,
-                arrivals,
-                had_consumer,
-                levels: levels.into_iter().collect(),
-                service_queue: service_queue.into(),
-                last_letter: LetterNumber(last_letter),
-                refusals,
-                ended,
-            }))
-        },
-    )
 }
 
 pub(super) fn group_record() -> impl Strategy<Value = Record> {

@@ -1,6 +1,6 @@
 //! How a death changes a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
 //! and key and a longer history, and loses what would kill it again. A message of a delayed
-//! exchange is only marked as delayed (EXC-17). Pure.
+//! exchange is only marked as delayed (EXC-17), and one that a task moves keeps its history. Pure.
 
 use quorate_catalog::after_delay;
 use quorate_queue::{DeathReason, Via};
@@ -28,6 +28,7 @@ pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
         DeathReason::MaxLength => "maxlen",
         DeathReason::DeliveryLimit => "delivery_limit",
         DeathReason::Delayed => "delayed",
+        DeathReason::Redriven => "redriven",
     }
 }
 
@@ -54,6 +55,15 @@ pub(crate) fn annotate(
         headers = headers.map(after_delay);
         properties = Properties::parse(properties.with_headers(headers.as_ref())?)?;
         message.properties = properties.raw.clone();
+        return Ok(Letter { message, properties, headers });
+    }
+    if death.reason == DeathReason::Redriven {
+        // The message has not died: its history stays as it is.
+        message.exchange = via.exchange.clone();
+        if let Some(key) = &via.routing_key {
+            message.routing_key = key.clone();
+            message.further_keys = Vec::new();
+        }
         return Ok(Letter { message, properties, headers });
     }
     message.annotations = history(&message, &properties, headers.as_ref(), death);
@@ -249,6 +259,18 @@ mod tests {
             let dead = die(message(None, Some("60")), "q", reason, None);
             assert_eq!(Properties::parse(dead.properties).unwrap().expiration, None);
         }
+    }
+
+    #[test]
+    fn let_01_what_a_task_moves_keeps_its_history_and_gets_the_given_exchange_and_key() {
+        let dead = die(message(None, Some("60")), "q", DeathReason::Expired, Some("parked"));
+        let (queue, at) = (queue("parking"), WallTime(9_000));
+        let death = Death { queue: &queue, reason: DeathReason::Redriven, at };
+        let via = Via { exchange: short("orders"), routing_key: Some(short("new")) };
+        let back = annotate(dead.clone(), death, &via).unwrap().message;
+        assert_eq!(back.annotations, dead.annotations);
+        assert_eq!((back.exchange, back.routing_key), (short("orders"), short("new")));
+        assert_eq!((back.properties, back.body), (dead.properties, dead.body));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 pub(crate) mod annotate;
 mod bodies;
-mod route;
+pub(super) mod route;
 mod send;
 mod state;
 

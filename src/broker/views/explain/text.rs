@@ -146,6 +146,9 @@ fn arrival(message: &BrowsedMessage) -> String {
         MessageState::Letter(_, letter) if letter.reason == DeathReason::Delayed => {
             format!("A delayed exchange has kept it for {age}, since {at}.")
         }
+        MessageState::Letter(_, letter) if letter.reason == DeathReason::Redriven => {
+            format!("A task has taken it out of this queue {age} ago, at {at}.")
+        }
         MessageState::Letter(..) => format!("It died here {age} ago, at {at}."),
         MessageState::Ready | MessageState::Unacked { .. } => {
             let deaths = &message.message.annotations;

@@ -97,6 +97,9 @@ const VALUED: &[(&str, &str)] = &[
     ("--from", "from"),
     ("--count", "count"),
     ("--filter", "filter"),
+    ("--to", "to"),
+    ("--rate", "rate"),
+    ("--max", "max"),
 ];
 
 /// Options of RabbitMQ's tools about files of RabbitMQ.

@@ -54,7 +54,7 @@ const target = (to) => (typeof to === "string" ? to : to ? Object.entries(to).ma
 
 // The counts of a task, whatever they are called.
 function progress(task) {
-  const known = new Set(["id", "kind", "vhost", "queue", "to", "state", "filter"]);
+  const known = new Set(["id", "kind", "vhost", "queue", "to", "state", "filter", "rate", "max", "created_at", "ended_at"]);
   const counts = { ...task, ...task.progress };
   return Object.entries(counts).filter(([name, one]) => !known.has(name) && typeof one === "number")
     .map(([name, one]) => `${name.replaceAll("_", " ")} ${one}`).join(", ");

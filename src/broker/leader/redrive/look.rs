@@ -1,0 +1,103 @@
+//! Looks for messages of a task: the next ready ones of the queue, and their bodies, a bounded
+//! number of messages and bytes at a time. Run heads and bodies are read without the machine.
+//!
+//! What is read here may be outdated when the step is applied; apply takes only what is ready then.
+
+use super::Tasks;
+use bytes::Bytes;
+use quorate_queue::{MessageStore as _, QueuedMessage, StoreError, TaskProgress, merge};
+use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
+use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
+
+/// Messages that one step looks at, at least and at most.
+const LOOK: [usize; 2] = [64, 1_024];
+/// Run heads in one read of the disk.
+const RUNS_AT_ONCE: usize = 16;
+/// Bytes of messages in one step; at least one message is read.
+const LOOK_BYTES_MAX: usize = 8 << 20;
+
+/// Ready messages, and the place behind them; `None`: these were the last ones.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    pub(super) messages: Vec<QueuedMessage>,
+    pub(super) next: Option<MessageId>,
+}
+
+/// A message with what was stored of it; `None`: it is not there any more.
+pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
+
+impl Tasks {
+    /// The next ready messages from a place on, of entries below `until`, for a step that takes at
+    /// most so many.
+    pub(super) fn look(
+        &self,
+        queue: QueueId,
+        from: MessageId,
+        until: LogIndex,
+        most: u64,
+    ) -> Result<Looked, StoreError> {
+        let [limit_min, limit_max] = LOOK;
+        let limit = usize::try_from(most).unwrap_or(limit_max).clamp(limit_min, limit_max);
+        let Home::Group(group) = queue.home else { return Ok(Looked::default()) };
+        let Some(group) = self.context.group(group) else { return Ok(Looked::default()) };
+        // Read before the machine, which then has that entry.
+        let applied = group.applied().unwrap_or_default();
+        let through = applied.min(LogIndex(until.0.saturating_sub(1)));
+        let look = self.led.with_machine(queue.home, |it| it.look(queue, from, limit)).flatten();
+        let Some(look) = look else { return Ok(Looked::default()) };
+        let store = ReplicaStore::new(group.store().clone());
+        let (mut fresh, mut fresh_to) = (Vec::new(), None);
+        let mut from = look.fresh_from.map(|(index, _)| index);
+        while let Some(index) = from.filter(|index| *index <= through) {
+            let runs = store.runs(queue, look.level, index, through, RUNS_AT_ONCE)?;
+            fresh.extend(runs.iter().flat_map(|run| look.fresh(run)));
+            let last = runs.last().filter(|_| runs.len() == RUNS_AT_ONCE).map(|run| run.index);
+            from = last.map(LogIndex::next);
+            if fresh.len() >= limit {
+                fresh_to = last.map(|last| (last, u32::MAX));
+                break;
+            }
+        }
+        let part = merge(&look, (&[], None), (&fresh, fresh_to), limit);
+        let messages = part.messages.into_iter().map(|it| it.queued);
+        let messages = messages.filter(|it| it.message.index < until).collect();
+        let next = match part.next.filter(|(index, _)| *index < until) {
+            Some((index, position)) => Some(MessageId { level: look.level, index, position }),
+            None => {
+                let below = look.level.0.checked_sub(1);
+                below.map(|level| MessageId { level: Level(level), ..TaskProgress::START })
+            }
+        };
+        Ok(Looked { messages, next })
+    }
+
+    /// Reads the stored messages of the first ones that were looked at; `next` moves to the first
+    /// one that was not read.
+    pub(super) async fn read_bodies(
+        &self,
+        queue: QueueId,
+        looked: Looked,
+        term: Term,
+    ) -> (Vec<WithBody>, Option<MessageId>) {
+        let Looked { messages, mut next } = looked;
+        let wanted: Vec<_> =
+            messages.iter().map(|it| MessageRef { queue, message: it.message }).collect();
+        let mut read = self.bodies.read_messages(queue, &wanted, Some(term), LOOK_BYTES_MAX);
+        if let Some(unread) = read.iter().position(|it| *it == StoredMessage::Unknown) {
+            read.truncate(unread);
+        }
+        if let Some(first) = wanted.first().filter(|_| read.is_empty()) {
+            // This node cannot read it, perhaps because its disk is damaged: another one has it.
+            let leads = || self.led.leading(queue.home) == Some(term);
+            read.push(self.bodies.find_message(*first, Some(term), leads).await);
+        }
+        if let Some(unread) = messages.get(read.len()) {
+            next = Some(unread.message);
+        }
+        let body = |found| match found {
+            StoredMessage::Here(bytes) => Some(bytes),
+            StoredMessage::Absent | StoredMessage::Unknown => None,
+        };
+        (messages.into_iter().zip(read.into_iter().map(body)).collect(), next)
+    }
+}
