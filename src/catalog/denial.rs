@@ -62,7 +62,7 @@ pub enum TaskDenial {
     #[error(
         "the cluster's machine version is {machine}: messages can be put back, moved and deleted by \
          tasks from version {} on, which it gets when all nodes run a release that knows that version",
-        MachineVersion::TASKS
+        MachineVersion::RETRIES
     )]
     TooEarly {
         /// The present version.

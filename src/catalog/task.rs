@@ -273,7 +273,7 @@ impl Catalog {
         out: &mut CatalogOutput,
     ) -> CatalogReply {
         let machine = self.machine;
-        let done = if machine < MachineVersion::TASKS {
+        let done = if machine < MachineVersion::RETRIES {
             Err(TaskDenial::TooEarly { machine })
         } else {
             self.change_tasks(command, out)

@@ -17,7 +17,7 @@ use quorate_types::{MachineVersion, TaskId, WallTime};
 /// A cluster of machine version 3 with queues `q1`, `q2`, ... of these numbers.
 fn world(queues: u64) -> World {
     let mut world = World::formed(3, 1);
-    for machine in [MachineVersion::MEMBERS, MachineVersion::TASKS] {
+    for machine in [MachineVersion::MEMBERS, MachineVersion::RETRIES] {
         world.done(C::RaiseMachine(machine));
     }
     (1..=queues).for_each(|queue| world.add(&format!("q{queue}"), queue));

@@ -108,7 +108,7 @@ impl Tasks {
     fn tasks_with_work(&self) -> Vec<TaskId> {
         let tasks: Vec<TaskRecord> = {
             let catalog = self.catalog.read();
-            if catalog.machine() < MachineVersion::TASKS {
+            if catalog.machine() < MachineVersion::RETRIES {
                 return Vec::new();
             }
             catalog.tasks().filter(|task| self.leads(task.order.queue)).cloned().collect()
