@@ -101,6 +101,9 @@ impl CatalogCommand {
     /// The first version of the machine that knows the command (MEM 15). It is not proposed before.
     #[must_use]
     pub fn since(&self) -> MachineVersion {
+        if matches!(self, Self::Tasks(_)) {
+            return MachineVersion::RETRIES;
+        }
         if let Self::SetPolicy(PolicyRecord { definition, .. }) = self
             && definition.integer(PolicyKey::DelayedRetryMultiplier).is_some()
         {

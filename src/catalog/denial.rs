@@ -3,8 +3,8 @@
 use crate::{member::MemberState, task::TaskState};
 use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, TaskId, VhostName};
 
-/// Why a change of users, virtual hosts, permissions, limits, members or tasks was refused. Nothing has
-/// changed.
+/// Why a change of users, virtual hosts, permissions, limits, members or tasks was refused. Nothing
+/// has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// The user does not exist.

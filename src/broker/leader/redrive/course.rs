@@ -208,7 +208,7 @@ mod tests {
             order: TaskOrder {
                 kind: TaskKind::Redrive,
                 queue: QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 },
-                name: ResourceName::default(),
+                name: ResourceName { vhost: ShortString::EMPTY, name: ShortString::EMPTY },
                 to: TaskTarget::Original,
                 filter: Vec::new(),
                 rate: None,

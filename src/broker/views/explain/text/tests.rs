@@ -153,8 +153,8 @@ fn a_dead_letter_says_what_it_waits_for() {
         sentences(&entry(), &config, explanation).split_off(3).join("\n")
     };
     let via = Via { exchange: short("dlx"), routing_key: None };
-    let routing =
-        Routing { via, at: CatalogIndex(1), order: 1, taken: false, transfers: BTreeMap::new() };
+    let (at, transfers) = (CatalogIndex(1), BTreeMap::new());
+    let routing = Routing { via, at, order: 1, taken: false, transfers, task: None };
     let mut routed = explanation(letter(Stage::Routed(Box::new(routing))), FieldTable::default());
     routed.message.targets = vec![
         LetterTarget { name: Some(short("dead")), attempt: None },
