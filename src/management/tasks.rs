@@ -144,14 +144,15 @@ impl Tasks for TaskService {
     ) -> Result<Response<wire::TaskList>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let tasks = self.broker.views().tasks();
-        let is_meant = |task: &&TaskRecord| request.id == 0 || task.id.0 == request.id;
-        let tasks: Vec<_> = tasks.iter().filter(is_meant).map(task_message).collect();
-        if request.id != 0 && tasks.is_empty() {
-            return Err(Status::not_found(
-                TaskDenial::NoTask { task: TaskId(request.id) }.to_string(),
-            ));
-        }
+        let task = TaskId(request.id);
+        let tasks = if request.id == 0 {
+            self.broker.views().tasks()
+        } else {
+            let found = self.broker.operator().find_task(task).await;
+            let none = || Status::not_found(TaskDenial::NoTask { task }.to_string());
+            vec![found.ok_or_else(none)?]
+        };
+        let tasks = tasks.iter().map(task_message).collect();
         Ok(Response::new(wire::TaskList { tasks }))
     }
 

@@ -187,6 +187,18 @@ impl Operator<'_> {
         created.ok_or(TaskError::TimedOut)
     }
 
+    /// A task; one that this node's copy of the catalog does not have may have been created through
+    /// another node a moment ago.
+    pub async fn find_task(&self, id: TaskId) -> Option<TaskRecord> {
+        let base = &self.0.base;
+        let find = || base.catalog.read().task(id).cloned();
+        let found = find();
+        if found.is_none() && base.catalog_client.read().await {
+            return find();
+        }
+        found
+    }
+
     /// Pauses, resumes or cancels a task; returns it.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::QuorateRevive => quorate_cluster::maintenance(api, call, false).await,
         E::QuorateEvents => quorate_events::list(api, call).await,
         E::Tasks => quorate_tasks::all(api, call).await,
-        E::Task => quorate_tasks::one(api, call),
+        E::Task => quorate_tasks::one(api, call).await,
         E::TaskControl => quorate_tasks::control(api, call).await,
         E::DeprecatedFeatures => Ok(features::deprecated()),
         E::Nothing => Ok(Answer::list(&["name"], Vec::new)),

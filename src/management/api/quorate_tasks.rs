@@ -47,8 +47,8 @@ pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 }
 
 /// One task.
-pub(crate) fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    Ok(Answer::object(shape(&find(api, call)?)))
+pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    Ok(Answer::object(shape(&find(api, call).await?)))
 }
 
 /// Pauses, resumes or cancels a task.
@@ -56,7 +56,7 @@ pub(crate) async fn control(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = call.name("control").unwrap_or_default();
     let control = TaskControl::ALL.into_iter().find(|it| it.name() == name);
     let control = control.ok_or(Refusal::NoObject)?;
-    let task = find(api, call)?;
+    let task = find(api, call).await?;
     let changed = api.broker.operator().control_task(task.id, control).await?;
     Ok(Answer::object(shape(&changed)))
 }
@@ -66,10 +66,10 @@ fn may_control(api: &Api, call: &Call, task: &TaskRecord) -> bool {
 }
 
 /// The task of the path; one that the user may not control is not there.
-fn find(api: &Api, call: &Call) -> Result<TaskRecord, Refusal> {
+async fn find(api: &Api, call: &Call) -> Result<TaskRecord, Refusal> {
     let id = call.name("task").and_then(|id| id.parse().ok()).map(TaskId);
-    let tasks = api.broker.views().tasks();
-    let found = tasks.into_iter().find(|task| Some(task.id) == id);
+    let id = id.ok_or(Refusal::NoObject)?;
+    let found = api.broker.operator().find_task(id).await;
     found.filter(|task| may_control(api, call, task)).ok_or(Refusal::NoObject)
 }
 

@@ -5,7 +5,7 @@
 
 use super::Tasks;
 use bytes::Bytes;
-use quorate_queue::{MessageStore as _, QueuedMessage, StoreError, TaskProgress, merge};
+use quorate_queue::{Machine, MessageStore as _, QueuedMessage, StoreError, TaskProgress, merge};
 use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
 use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 
@@ -14,7 +14,7 @@ const LOOK: [usize; 2] = [64, 1_024];
 /// Run heads in one read of the disk.
 const RUNS_AT_ONCE: usize = 16;
 /// Bytes of messages in one step; at least one message is read.
-const LOOK_BYTES_MAX: usize = 8 << 20;
+const LOOK_BYTES_MAX: usize = 1 << 20;
 
 /// Ready messages, and the place behind them; `None`: these were the last ones.
 #[derive(Debug, Default)]
@@ -28,23 +28,28 @@ pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
 
 impl Tasks {
     /// The next ready messages from a place on, of entries below `until`, for a step that takes at
-    /// most so many.
+    /// most so many; `None` if this node cannot tell, which must not look like the queue's end.
     pub(super) fn look(
         &self,
         queue: QueueId,
         from: MessageId,
         until: LogIndex,
         most: u64,
-    ) -> Result<Looked, StoreError> {
+    ) -> Result<Option<Looked>, StoreError> {
         let [limit_min, limit_max] = LOOK;
         let limit = usize::try_from(most).unwrap_or(limit_max).clamp(limit_min, limit_max);
-        let Home::Group(group) = queue.home else { return Ok(Looked::default()) };
-        let Some(group) = self.context.group(group) else { return Ok(Looked::default()) };
+        let Home::Group(group) = queue.home else { return Ok(None) };
+        let Some(group) = self.context.group(group) else { return Ok(None) };
         // Read before the machine, which then has that entry.
-        let applied = group.applied().unwrap_or_default();
+        let Some(applied) = group.applied() else { return Ok(None) };
         let through = applied.min(LogIndex(until.0.saturating_sub(1)));
-        let look = self.led.with_machine(queue.home, |it| it.look(queue, from, limit)).flatten();
-        let Some(look) = look else { return Ok(Looked::default()) };
+        let look = |it: &Machine| it.has_queue(queue).then(|| it.look(queue, from, limit));
+        let look = match self.led.with_machine(queue.home, look).flatten() {
+            Some(Some(look)) => look,
+            // There is no level below.
+            Some(None) => return Ok(Some(Looked::default())),
+            None => return Ok(None),
+        };
         let store = ReplicaStore::new(group.store().clone());
         let (mut fresh, mut fresh_to) = (Vec::new(), None);
         let mut from = look.fresh_from.map(|(index, _)| index);
@@ -68,7 +73,7 @@ impl Tasks {
                 below.map(|level| MessageId { level: Level(level), ..TaskProgress::START })
             }
         };
-        Ok(Looked { messages, next })
+        Ok(Some(Looked { messages, next }))
     }
 
     /// Reads the stored messages of the first ones that were looked at; `next` moves to the first

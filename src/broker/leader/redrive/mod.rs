@@ -228,7 +228,8 @@ impl Tasks {
         }
         let looked = self.look(task.order.queue, from, progress.until, most);
         let looked = match looked {
-            Ok(looked) => looked,
+            Ok(Some(looked)) => looked,
+            Ok(None) => return sleep(PAUSE).await,
             Err(error) => {
                 tracing::error!(task = %task.id, %error, "messages of a task cannot be looked at");
                 return sleep(STEP_LOST).await;
