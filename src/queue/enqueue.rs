@@ -42,7 +42,8 @@ impl Machine {
             return Ok(Reply::Refused(vec![(0, part.count.saturating_sub(1))]));
         }
         if queue.config.refuses_publishes() {
-            // Expired messages do not count towards the limits.
+            // Messages whose wait has ended count towards the limits, expired ones do not.
+            queue.end_delays(apply);
             queue.expire(Expiry::Over, apply)?;
             let refused = queue.refused(messages);
             if !refused.is_empty() {

@@ -27,6 +27,8 @@ impl Machine {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
         queue.touch(apply);
         queue.used_at = apply.now;
+        // A message whose wait has ended is before those behind it (RQU-08).
+        queue.end_delays(apply);
         let Some(mut queued) = queue.take_first_living(apply)? else {
             queue.traffic.got_empty += 1;
             return Ok(Reply::Empty);

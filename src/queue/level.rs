@@ -12,6 +12,7 @@ use crate::{
     command::MessageHead,
     record::{LevelRecord, QueuedMessage, RequeuedRecord},
     refused_letters::RefusedLetters,
+    retries::Retries,
     store::{RunHead, StoreError},
     sweep::Living,
 };
@@ -35,9 +36,8 @@ pub(crate) struct LevelState {
     /// Requeued messages with an `expiration` of their own.
     pub(crate) requeued_expiring: u64,
     pub(crate) requeued_changed: bool,
-    /// Returned messages that wait, by the time at which they become ready (RQU-08).
-    pub(crate) delayed: BTreeMap<(Timestamp, LogIndex, u32), QueuedMessage>,
-    pub(crate) delayed_changed: bool,
+    /// Returned messages that wait (RQU-08).
+    pub(crate) delayed: Retries,
     pub(crate) living: Living,
     pub(crate) refused_letters: RefusedLetters,
     /// Heads of the first fresh messages, whole runs, without gaps.

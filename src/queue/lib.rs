@@ -32,6 +32,7 @@ mod unacked;
 
 mod get;
 mod purge;
+mod retries;
 mod retry;
 mod settle;
 mod task;

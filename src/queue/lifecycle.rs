@@ -76,7 +76,11 @@ impl Machine {
         }
         queue.touch(apply);
         apply.digest.step(Step::Configure, digest::of_queue(id), config.resolved_at.0);
+        let retry_before = queue.config.delayed_retry;
         queue.config = config.clone();
+        if queue.config.delayed_retry != retry_before {
+            queue.shorten_delays(apply.now);
+        }
         queue.arm_timeout();
         Reply::Taken
     }

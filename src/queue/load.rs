@@ -64,9 +64,9 @@ impl Machine {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
                 level.requeued_record().map(Record::Requeued)
             }
-            RecordKey::Delayed(id, level) => {
+            RecordKey::Delayed(id, level, page) => {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
-                level.delayed_record().map(Record::Delayed)
+                level.delayed.page(page).map(Record::Delayed)
             }
             RecordKey::Letters(id, page) => {
                 self.letters_of(id)?.letters.page(page).map(Record::Letters)
@@ -147,7 +147,7 @@ impl Parts {
             (RecordKey::Requeued(id, level), Record::Requeued(record)) => {
                 self.requeued.push((id, level, record));
             }
-            (RecordKey::Delayed(id, level), Record::Delayed(record)) => {
+            (RecordKey::Delayed(id, level, _), Record::Delayed(record)) => {
                 self.delayed.push((id, level, record));
             }
             (RecordKey::Letters(id, _), Record::Letters(letters)) => {
@@ -254,7 +254,7 @@ impl Queue {
     }
 
     fn join_delayed(&mut self, level: Level, record: DelayedRecord) -> Result<(), RecordError> {
-        for queued in record.messages.values() {
+        for (_, queued) in record.messages.values() {
             self.join_out(queued.message)?;
         }
         let state = self.levels.get_mut(&level);
@@ -262,7 +262,7 @@ impl Queue {
             format!("no level {level} in {}", self.id)
         })?;
         if let Some(state) = state {
-            state.delayed = record.messages;
+            state.delayed.load(record);
         }
         Ok(())
     }

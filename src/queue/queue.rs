@@ -236,8 +236,8 @@ impl Queue {
             if std::mem::take(&mut state.requeued_changed) {
                 apply.change(RecordKey::Requeued(self.id, *level));
             }
-            if std::mem::take(&mut state.delayed_changed) {
-                apply.change(RecordKey::Delayed(self.id, *level));
+            for page in state.delayed.take_changed() {
+                apply.change(RecordKey::Delayed(self.id, *level, page));
             }
             state.end_entry(apply.index, served, shorten);
             state.sweep(self.id, *level, &mut apply.out.changes);
@@ -250,11 +250,15 @@ impl Queue {
         let pages = self.letters.pages().into_iter();
         let consumers = self.consumers.keys().chain(&self.changed_consumers);
         let gets = self.gets.keys().chain(&self.changed_gets);
+        let delayed = self.levels.iter().flat_map(move |(level, state)| {
+            let pages = state.delayed.pages().into_iter();
+            pages.map(move |page| RecordKey::Delayed(id, *level, page))
+        });
         std::iter::once(RecordKey::Queue(id))
             .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
             .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
             .chain(self.levels.keys().map(move |level| RecordKey::Requeued(id, *level)))
-            .chain(self.levels.keys().map(move |level| RecordKey::Delayed(id, *level)))
+            .chain(delayed)
             .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 

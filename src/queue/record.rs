@@ -30,7 +30,7 @@ pub enum Record {
     Gets(GetsRecord),
     /// Requeued messages of one level.
     Requeued(RequeuedRecord),
-    /// Returned messages of one level that wait.
+    /// Some returned messages of one level that wait.
     Delayed(DelayedRecord),
     /// Some letters of a queue.
     Letters(BTreeMap<LetterNumber, Letter>),
@@ -233,11 +233,12 @@ pub struct RequeuedRecord {
     pub messages: BTreeMap<(LogIndex, u32), QueuedMessage>,
 }
 
-/// Returned messages of one level that wait before they are ready again (RQU-08).
+/// Some returned messages of one level that wait before they are ready again (RQU-08): those of one
+/// page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DelayedRecord {
-    /// Messages by (the time at which they become ready, index, position).
-    pub messages: BTreeMap<(Timestamp, LogIndex, u32), QueuedMessage>,
+    /// The time at which each becomes ready, and the message, by index and position.
+    pub messages: BTreeMap<(LogIndex, u32), (Timestamp, QueuedMessage)>,
 }
 
 /// Why records cannot be loaded.

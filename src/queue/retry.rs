@@ -8,7 +8,7 @@ use crate::{
     digest::{self, Step},
     level::LevelState,
     queue::Queue,
-    record::{DelayedRecord, QueuedMessage},
+    record::QueuedMessage,
     settle::Marking,
 };
 use quorate_types::{Level, Timestamp};
@@ -98,37 +98,22 @@ impl LevelState {
     /// Lets a returned message wait until a moment.
     pub(crate) fn delay(&mut self, mut queued: QueuedMessage, until: Timestamp) {
         queued.unacked_since = Timestamp(0);
-        self.delayed_changed = true;
-        let place = (until, queued.message.index, queued.message.position);
-        let replaced = self.delayed.insert(place, queued);
-        debug_assert!(replaced.is_none(), "a message was delayed twice");
-    }
-
-    /// When the first delayed message becomes ready.
-    pub(crate) fn next_delayed(&self) -> Option<Timestamp> {
-        self.delayed.first_key_value().map(|((until, ..), _)| *until)
+        self.delayed.insert(until, queued);
     }
 
     /// Makes the first delayed message ready.
     fn end_delay(&mut self) -> Option<QueuedMessage> {
-        let (_, queued) = self.delayed.pop_first()?;
-        self.delayed_changed = true;
+        let queued = self.delayed.pop_first()?;
         self.requeue(queued);
         Some(queued)
     }
 
     /// Drops all delayed messages. Returns their number.
     pub(crate) fn forget_retries(&mut self) -> u64 {
-        let forgotten = std::mem::take(&mut self.delayed);
-        self.delayed_changed |= !forgotten.is_empty();
-        for (_, index, _) in forgotten.keys() {
-            self.living.subtract(*index, 1);
-        }
-        forgotten.len() as u64
-    }
-
-    pub(crate) fn delayed_record(&self) -> Option<DelayedRecord> {
-        (!self.delayed.is_empty()).then(|| DelayedRecord { messages: self.delayed.clone() })
+        let forgotten = self.delayed.clear();
+        let count = forgotten.len() as u64;
+        forgotten.for_each(|index| self.living.subtract(index, 1));
+        count
     }
 }
 
@@ -140,7 +125,14 @@ impl Queue {
 
     /// When the first returned message becomes ready.
     pub(crate) fn next_retry(&self) -> Option<Timestamp> {
-        self.levels.values().filter_map(|state| state.next_delayed()).min()
+        self.levels.values().filter_map(|state| state.delayed.next()).min()
+    }
+
+    /// The settings have changed: no message waits longer than a return of now would (RQU-07).
+    pub(crate) fn shorten_delays(&mut self, now: Timestamp) {
+        let longest_ms = self.config.delayed_retry.map_or(0, |retry| retry.max_ms);
+        let latest = now.plus_ms(longest_ms);
+        self.levels.values_mut().for_each(|state| state.delayed.end_by(latest));
     }
 
     /// Makes the messages ready whose time has come, as many as the budget of this apply allows.
@@ -161,7 +153,7 @@ impl Queue {
     /// The level whose first delayed message is due, of the earliest time.
     fn first_due(&self, now: Timestamp) -> Option<Level> {
         let levels = self.levels.iter();
-        let next = levels.filter_map(|(level, state)| Some((state.next_delayed()?, *level)));
+        let next = levels.filter_map(|(level, state)| Some((state.delayed.next()?, *level)));
         let first = next.min()?;
         (first.0 <= now).then_some(first.1)
     }

@@ -99,6 +99,11 @@ impl Machine {
             apply.cut(part);
             return Ok(Reply::Gone);
         };
+        if queue.config.refuses_publishes() {
+            // Before the look for room: the enqueue, which does the same, must not refuse after it.
+            queue.touch(apply);
+            queue.end_delays(apply);
+        }
         let head = run.messages.get(part.first as usize).copied().unwrap_or_default();
         let refused = queue.refusals.get(&from).map(|refusal| refusal.attempt);
         if refused.is_some_and(|refused| attempt <= refused) || !queue.has_room_for(head) {

@@ -243,7 +243,11 @@ impl QueueArguments {
                     .and_then(|text| ShortString::try_from(text).ok()),
                 min_ms: given.take("x-delayed-retry-min", count)?,
                 max_ms: given.take("x-delayed-retry-max", count)?,
-                multiplier: given.take("x-delayed-retry-multiplier", count)?,
+                // Earlier releases took any value: queues that were declared there have it.
+                multiplier: given
+                    .take("x-delayed-retry-multiplier", anything)?
+                    .and_then(|it| it.as_integer())
+                    .and_then(|it| u64::try_from(it).ok()),
             },
             dead_letter_exchange,
         };

@@ -129,6 +129,8 @@ impl FrontEnd {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
     use quorate_types::GroupId;
 

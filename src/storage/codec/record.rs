@@ -75,10 +75,11 @@ pub fn encode_key(key: RecordKey) -> Bytes {
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
         }
-        RecordKey::Delayed(queue, level) => {
+        RecordKey::Delayed(queue, level, page) => {
             out.put_u8(DELAYED);
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
+            out.put_u64(page);
         }
         RecordKey::Letters(queue, page) => {
             out.put_u8(LETTERS);
@@ -116,7 +117,10 @@ pub fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         }
         GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
         REQUEUED => RecordKey::Requeued(queue_key(&mut cursor)?, Level(cursor.u8()?)),
-        DELAYED => RecordKey::Delayed(queue_key(&mut cursor)?, Level(cursor.u8()?)),
+        DELAYED => {
+            let (queue, level) = (queue_key(&mut cursor)?, Level(cursor.u8()?));
+            RecordKey::Delayed(queue, level, u64::from_be_bytes(cursor.array()?))
+        }
         LETTERS => {
             let queue = queue_key(&mut cursor)?;
             RecordKey::Letters(queue, u64::from_be_bytes(cursor.array()?))
@@ -186,8 +190,7 @@ pub fn encode_record(record: &Record) -> Bytes {
         }
         Record::Delayed(delayed) => {
             out.put_u8(DELAYED);
-            let all = delayed.messages.iter().map(|((until, ..), queued)| (until.0, queued));
-            put_queued_by_number(all, &mut out);
+            put_delayed(delayed, &mut out);
         }
     }
     out.freeze()
@@ -229,18 +232,35 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
                 .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect(),
         }),
-        DELAYED => Record::Delayed(DelayedRecord {
-            messages: queued_by_number(&mut cursor)?
-                .into_iter()
-                .map(|(until, queued)| {
-                    let QueuedMessage { message, .. } = queued;
-                    ((Timestamp(until), message.index, message.position), queued)
-                })
-                .collect(),
-        }),
+        DELAYED => Record::Delayed(delayed(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
+    Ok(record)
+}
+
+/// Messages that were returned together wait until the same time, which is encoded once.
+fn put_delayed(record: &DelayedRecord, out: &mut BytesMut) {
+    let mut by_time: BTreeMap<Timestamp, Vec<&QueuedMessage>> = BTreeMap::new();
+    for (until, queued) in record.messages.values() {
+        by_time.entry(*until).or_default().push(queued);
+    }
+    put_len(out, by_time.len());
+    for (until, queued) in by_time {
+        put_int(out, until.0);
+        put_queued_by_number((0..).zip(queued), out);
+    }
+}
+
+fn delayed(cursor: &mut Cursor<'_>) -> Result<DelayedRecord, DecodeError> {
+    let mut record = DelayedRecord::default();
+    for _ in 0..cursor.len()? {
+        let until = Timestamp(cursor.int()?);
+        for (_, queued) in queued_by_number(cursor)? {
+            let place = (queued.message.index, queued.message.position);
+            record.messages.insert(place, (until, queued));
+        }
+    }
     Ok(record)
 }
 

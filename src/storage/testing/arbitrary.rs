@@ -383,7 +383,7 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
                 .into_iter()
                 .map(|(until, queued)| {
                     let QueuedMessage { message, .. } = queued;
-                    ((Timestamp(until), message.index, message.position), queued)
+                    ((message.index, message.position), (Timestamp(until), queued))
                 })
                 .collect()
         })),
@@ -419,7 +419,11 @@ pub(super) fn record_key() -> impl Strategy<Value = RecordKey> {
         (queue_id(), consumer()).prop_map(|(queue, consumer)| RecordKey::Consumer(queue, consumer)),
         (queue_id(), session()).prop_map(|(queue, session)| RecordKey::Gets(queue, session)),
         (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Requeued(queue, Level(l))),
-        (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Delayed(queue, Level(l))),
+        (queue_id(), any::<u8>(), any::<u64>()).prop_map(|(queue, l, page)| RecordKey::Delayed(
+            queue,
+            Level(l),
+            page
+        )),
     ]
 }
 

@@ -23,7 +23,8 @@ enum Act {
     Get,
     /// One of the messages that are held is returned.
     Return(prop::sample::Index, bool),
-    Pass(u64),
+    /// Time passes; true: the leader's timer tells the queue.
+    Pass(u64, bool),
     Restart,
     Purge,
 }
@@ -34,7 +35,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => Just(Act::Get),
         5 => (any::<prop::sample::Index>(), any::<bool>())
             .prop_map(|(which, reject)| Act::Return(which, reject)),
-        4 => (1u64..20).prop_map(Act::Pass),
+        4 => (1u64..20, any::<bool>()).prop_map(|(ms, told)| Act::Pass(ms, told)),
         1 => Just(Act::Restart),
         1 => Just(Act::Purge),
     ]
@@ -122,6 +123,15 @@ proptest! {
         checkpoint.note(&world.out.changes);
         let mut model = Model::default();
         for act in acts {
+            // The next command, whichever it is, finds what is due.
+            let is_command = match act {
+                Act::Return(..) => !model.held.is_empty(),
+                Act::Restart | Act::Pass(..) => false,
+                Act::Publish | Act::Get | Act::Purge => true,
+            };
+            if is_command {
+                model.pass(world.time);
+            }
             match act {
                 Act::Publish => {
                     model.published += 1;
@@ -146,10 +156,12 @@ proptest! {
                         model.put_back(message, waits, world.time);
                     }
                 }
-                Act::Pass(ms) => {
+                Act::Pass(ms, told) => {
                     world.time += ms;
-                    world.leader(Command::ExpireHead { queue });
-                    model.pass(world.time);
+                    if told {
+                        world.leader(Command::ExpireHead { queue });
+                        model.pass(world.time);
+                    }
                 }
                 Act::Restart => restart(&mut world, &mut checkpoint),
                 Act::Purge => {
@@ -172,6 +184,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn rqu_07_new_settings_end_waits_that_are_longer() {
+    let mut world = World::new();
+    let queue = queue_with(&mut world, RetryAfter::All);
+    publish(&mut world, queue, 1);
+    let (sequence, _) = get(&mut world, queue).unwrap();
+    put_back(&mut world, sequence, RequeueCause::Nack);
+    let mut config = world.machine.queue(queue).unwrap().config.clone();
+    let shorter = |retry: DelayedRetry| DelayedRetry { min_ms: 4, max_ms: 4, ..retry };
+    config.delayed_retry = config.delayed_retry.map(shorter);
+    world.one(session(9, 1), Command::Configure { queue, config: config.clone() });
+    assert_eq!(world.machine.wake_at(queue), Some(Timestamp(world.time + 4)));
+    assert_eq!(get(&mut world, queue), None);
+    config.delayed_retry = None;
+    world.one(session(9, 1), Command::Configure { queue, config });
+    assert_eq!(get(&mut world, queue).map(|(_, message)| message), Some(1));
 }
 
 #[test]

@@ -182,8 +182,8 @@ impl State {
                 (RecordKey::Requeued(queue, _), Record::Requeued(record)) => {
                     record.messages.values().for_each(|queued| state.add(queue, queued));
                 }
-                (RecordKey::Delayed(queue, _), Record::Delayed(record)) => {
-                    record.messages.values().for_each(|queued| state.add(queue, queued));
+                (RecordKey::Delayed(queue, ..), Record::Delayed(record)) => {
+                    record.messages.values().for_each(|(_, queued)| state.add(queue, queued));
                 }
                 (RecordKey::Letters(queue, _), Record::Letters(letters)) => {
                     for letter in letters.values() {
