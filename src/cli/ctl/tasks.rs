@@ -221,7 +221,11 @@ async fn begin(kind: &str, job: &Job<'_>, console: &mut Console<'_>) -> Result<(
     if options.dry_run {
         return dry_run(job, &mut client, &task, console).await;
     }
-    job.answer(console, summary(&task), &json_of(&task));
+    let mut text = summary(&task);
+    if is_active(&task) {
+        text.push_str(" (see list_tasks)");
+    }
+    job.answer(console, text, &json_of(&task));
     Ok(())
 }
 
@@ -255,18 +259,14 @@ async fn dry_run(
 /// How far a task is, in one line.
 fn summary(task: &wire::Task) -> String {
     let wire::Task { id, state, taken, moved, under_way, skipped, no_target, .. } = task;
-    let mut text = if task.kind == "delete" {
+    if task.kind == "delete" {
         format!("Task {id} is {state}: {moved} deleted, {skipped} skipped")
     } else {
         format!(
             "Task {id} is {state}: {taken} taken, {moved} moved, {under_way} under way, {skipped} \
              skipped, {no_target} without a target"
         )
-    };
-    if is_active(task) {
-        text.push_str(" (it goes on; see list_tasks)");
     }
-    text
 }
 
 async fn control(word: &str, job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
