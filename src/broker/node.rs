@@ -6,10 +6,9 @@ use crate::{
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
     leader::{Leader, dead_letter::DeadLetters, redrive::Tasks, timer::Timer},
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
-    views::browse::LOOKS_MAX,
+    views::turns::Turns,
 };
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// One node's broker. Each room knows only the rooms that are listed before it.
 #[derive(Debug)]
@@ -26,8 +25,8 @@ pub(crate) struct Node {
     pub(crate) front: Arc<FrontEnd>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) cluster: Arc<Cluster>,
-    /// Turns of those who look at messages.
-    pub(crate) looks: Arc<Semaphore>,
+    /// Turns of requests that take long.
+    pub(crate) turns: Turns,
 }
 
 impl Node {
@@ -59,7 +58,7 @@ impl Node {
             front,
             leader,
             cluster,
-            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            turns: Turns::new(),
             base,
         })
     }

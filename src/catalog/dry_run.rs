@@ -11,7 +11,7 @@ use crate::{
     setting_source::{Setting, SettingSource},
 };
 use quorate_queue::QueueConfig;
-use quorate_types::{CatalogIndex, Exception, Stamp};
+use quorate_types::{CatalogIndex, Exception, Stamp, VhostName};
 use serde_json::Value;
 
 /// A queue whose effective settings differ.
@@ -72,6 +72,23 @@ impl Definitions {
 }
 
 impl Catalog {
+    /// A copy of what decides about the settings of a virtual host's queues, which is enough to try
+    /// its policies out on, and much smaller.
+    #[must_use]
+    pub fn policies_of(&self, vhost: &VhostName) -> Self {
+        let of_vhost = self.queues.iter().filter(|(_, entry)| entry.name.vhost == *vhost);
+        let mut copy = Self::empty();
+        copy.advance(self.version());
+        copy.machine = self.machine;
+        copy.queues = of_vhost.map(|(id, entry)| (*id, entry.clone())).collect();
+        copy.policies = self.policies.clone();
+        copy.parameters = self.parameters.clone();
+        if let Some(known) = self.vhosts.get(vhost) {
+            copy.insert_vhost(known.record.clone());
+        }
+        copy
+    }
+
     /// A copy in which a command has been applied.
     ///
     /// # Errors

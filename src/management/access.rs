@@ -5,14 +5,20 @@ use crate::admin::{Batches, batches, check, opened};
 use crate::peers::Peers;
 use crate::source::Source;
 use crate::wire::{self, access_request::What, access_server::Access, change_request::Change};
+use quorate_broker::view::MemberView;
 use quorate_broker::{ChangeError, Closing, hash_password};
 use quorate_catalog::{
-    AccessCommand, ConnectionId, Denial, HashAlgorithm, PasswordHash, PermissionRecord,
-    TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
-    VhostRecord, VhostUpdate,
+    AccessCommand, ConnectionId, Denial, HashAlgorithm, MemberState, PasswordHash,
+    PermissionRecord, TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits,
+    VhostMetadata, VhostRecord, VhostUpdate,
 };
 use quorate_types::{NodeId, QueueType, SessionId, ShortString, StartNumber};
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
+
+/// Longest wait for one other node to close its connections.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// The service of one node; a change applies to the whole cluster.
 #[derive(Clone, Debug)]
@@ -306,24 +312,53 @@ impl<S: Source> AccessService<S> {
         if request.scope == i32::from(wire::Scope::Local) {
             return Ok(wire::CloseReply { closed });
         }
+        let mut silent = Vec::new();
         // One node after the other, so that the limit is kept.
-        for member in &self.source.cluster().members {
+        for member in self.others(&which) {
             if closed >= most {
                 break;
             }
-            let Some(mut peer) = self.peers.access(member) else { continue };
+            let Some(mut peer) = self.peers.access(&member) else {
+                silent.push(member.id);
+                continue;
+            };
             let request = wire::CloseRequest {
                 caller: wire::caller(),
                 scope: wire::Scope::Local.into(),
                 limit: if request.limit == 0 { 0 } else { most - closed },
                 ..request.clone()
             };
-            if let Ok(reply) = peer.close_connections(request).await {
-                closed = closed.saturating_add(reply.into_inner().closed);
+            match timeout(CLOSE_MAX, peer.close_connections(request)).await {
+                Ok(Ok(reply)) => closed = closed.saturating_add(reply.into_inner().closed),
+                Ok(Err(_)) | Err(_) => silent.push(member.id),
             }
         }
-        Ok(wire::CloseReply { closed })
+        closed_by(closed, &silent)
     }
+
+    /// The other nodes that may have such connections. A node that leaves has none.
+    fn others(&self, which: &Closing) -> Vec<MemberView> {
+        let (view, this) = (self.source.cluster(), self.peers.this());
+        let is_meant = |member: &MemberView| match which {
+            Closing::One(id) => id.session.node == member.id,
+            Closing::OfVhost(_) | Closing::All => true,
+        };
+        let others = view.members.into_iter().filter(|member| member.id != this);
+        let stays = |member: &MemberView| member.state != MemberState::Leaving;
+        others.filter(|member| stays(member) && is_meant(member)).collect()
+    }
+}
+
+/// The answer: so many connections are closed, while these nodes did not answer.
+fn closed_by(closed: u32, silent: &[NodeId]) -> Result<wire::CloseReply, Status> {
+    if silent.is_empty() {
+        return Ok(wire::CloseReply { closed });
+    }
+    let nodes: Vec<String> = silent.iter().map(ToString::to_string).collect();
+    Err(Status::unavailable(format!(
+        "{closed} connections were closed; others may still be open: no answer from nodes {}",
+        nodes.join(", ")
+    )))
 }
 
 #[tonic::async_trait]
@@ -415,5 +450,21 @@ impl<S: Source> Access for AccessService<S> {
             operator.log("close_connections", &format!("{which}: {reason}"), &result);
         }
         result.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_do_not_answer_are_named() {
+        assert_eq!(closed_by(3, &[]).unwrap().closed, 3);
+        let refused = closed_by(3, &[NodeId(2), NodeId(5)]).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        let text = "3 connections were closed; others may still be open: no answer from nodes 2, 5";
+        assert_eq!(refused.message(), text);
     }
 }

@@ -101,9 +101,27 @@ fn unanswered(name: &ResourceName, error: &LookError) -> Unanswered {
     }
 }
 
-/// JSON as it is sent.
-fn written(json: &serde_json::Value) -> Bytes {
-    json.to_string().into()
+/// JSON as it is sent, made and written where it may take its time. `None`: that has failed.
+async fn written(make: impl FnOnce() -> serde_json::Value + Send + 'static) -> Option<Bytes> {
+    tokio::task::spawn_blocking(move || make().to_string().into()).await.ok()
+}
+
+/// What this node has found, as JSON.
+async fn shown<T: Send + 'static>(
+    own: Result<T, LookError>,
+    json: fn(&T) -> serde_json::Value,
+) -> Result<Bytes, LookError> {
+    let own = own?;
+    let failed = || LookError::Store("the answer was not written".to_owned());
+    written(move || json(&own)).await.ok_or_else(failed)
+}
+
+/// EXQ-02: refuses a queue that belongs to a connection, if who asks may not see into it.
+fn check_owner(name: &ResourceName, refuse: bool, is_exclusive: bool) -> Result<(), Status> {
+    if refuse && is_exclusive {
+        return Err(Status::failed_precondition(refusal::exclusive_queue(name).explanation));
+    }
+    Ok(())
 }
 
 /// Reads an answer that came in parts.
@@ -135,8 +153,9 @@ impl Browser {
     pub(crate) async fn browse(&self, request: wire::BrowseRequest) -> Result<Bytes, Status> {
         let name = queue_name(&request.vhost, &request.queue)?;
         let query = query(&request)?;
-        let own = self.broker.browse(&name, query).await;
-        let own = own.map(|page| written(&message_json::page(&page)));
+        let is_exclusive = self.broker.lookup().is_exclusive(&name);
+        check_owner(&name, request.refuse_exclusive, is_exclusive)?;
+        let own = shown(self.broker.browse(&name, query).await, message_json::page).await;
         let scope = request.scope;
         self.answered(&name, scope, own, |mut peer| {
             let request = wire::BrowseRequest {
@@ -152,8 +171,10 @@ impl Browser {
     /// The explanation of one message.
     pub(crate) async fn explain(&self, request: wire::ExplainRequest) -> Result<Bytes, Status> {
         let name = queue_name(&request.vhost, &request.queue)?;
+        let is_exclusive = self.broker.lookup().is_exclusive(&name);
+        check_owner(&name, request.refuse_exclusive, is_exclusive)?;
         let own = self.broker.explain(&name, position(&request.position)?).await;
-        let own = own.map(|explained| written(&message_json::explanation(&explained)));
+        let own = shown(own, message_json::explanation).await;
         let scope = request.scope;
         self.answered(&name, scope, own, |mut peer| {
             let request = wire::ExplainRequest {
@@ -171,7 +192,7 @@ impl Browser {
     pub(crate) async fn settings(&self, request: wire::SettingsRequest) -> Result<Bytes, Status> {
         let name = queue_name(&request.vhost, &request.queue)?;
         let own = self.broker.queue_settings(&name).ok_or(LookError::NoQueue);
-        let own = own.map(|settings| written(&message_json::settings(&settings)));
+        let own = shown(own, |settings| message_json::settings(settings)).await;
         let scope = request.scope;
         self.answered(&name, scope, own, |mut peer| {
             let request = wire::SettingsRequest {
@@ -260,7 +281,10 @@ impl Browser {
     }
 
     /// A dry run with what each of its queues would lose.
-    pub(crate) async fn weighed(&self, run: &DryRun) -> Bytes {
+    ///
+    /// # Errors
+    /// INTERNAL: it was not written.
+    pub(crate) async fn weighed(&self, run: DryRun) -> Result<Bytes, Status> {
         let mut excess = Vec::with_capacity(run.queues.len());
         let until = tokio::time::Instant::now() + WEIGH_MAX;
         for changes in run.queues.chunks(WEIGHED_AT_ONCE) {
@@ -270,7 +294,8 @@ impl Browser {
                 Err(_) => break,
             }
         }
-        written(&message_json::dry_run(run, &excess))
+        let json = written(move || message_json::dry_run(&run, &excess)).await;
+        json.ok_or_else(|| Status::internal("the dry run was not written"))
     }
 
     /// What a queue would lose at once; `None`: no replica has answered.
@@ -331,6 +356,17 @@ mod tests {
         let given = query(&given).unwrap();
         assert_eq!((given.from, given.count), (Some(Position::Rank(3)), 7));
         assert_eq!(given.shown_bytes, SHOWN_BYTES_MAX);
+    }
+
+    #[test]
+    fn exq_02_a_queue_of_a_connection_is_refused_to_who_may_not_see_into_it() {
+        let name = queue_name("/", "q").unwrap();
+        for (refuse, is_exclusive) in [(false, false), (false, true), (true, false)] {
+            assert!(check_owner(&name, refuse, is_exclusive).is_ok());
+        }
+        let refused = check_owner(&name, true, true).unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("exclusive access"), "{}", refused.message());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Counting the contents of 100,000 queues takes long, and anybody may request `/metrics`. So a
 //! page is reused for 20 times as long as it took to write, at most 1 s. Pages of chosen families are
-//! written one at a time.
+//! written one at a time, and as rarely, whatever they are asked for.
 
 use crate::api::Query;
 use crate::convert::not_ready;
@@ -21,7 +21,6 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use parking_lot::Mutex;
 use quorate_broker::view::Figures;
 use quorate_tls::{Acceptor, Stream};
 use std::future::Future;
@@ -30,7 +29,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -46,6 +45,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Longest wait for others who have the same page written, or other pages of chosen families.
+const TURN_MAX: Duration = Duration::from_secs(10);
 /// Maximum age of the numbers shown.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 /// The reciprocal of the share of a core's time that the numbers may use.
@@ -84,30 +85,73 @@ struct Shown<S> {
     facts: Arc<NodeFacts>,
     pulses: Pulses,
     rates: Rates,
-    /// The page without objects, and the page with them.
-    pages: [Arc<Mutex<Page>>; 2],
-    /// Held while a page of chosen families is written.
-    turn: Arc<Mutex<()>>,
+    /// The page without objects, the page with them, and the page of chosen families.
+    pages: [Arc<Mutex<Page>>; 3],
 }
 
-/// The last page of `/metrics` or `/metrics/per-object`. Counting the contents of 100,000 queues takes a while, and anybody
-/// may request it; a cheap page is soon written again.
-#[derive(Debug, Default)]
+/// The last page of a path. Counting the contents of 100,000 queues takes a while, and anybody may
+/// request it; a cheap page is soon written again.
+#[derive(Debug)]
 struct Page {
-    text: Bytes,
+    /// What it was asked for.
+    query: String,
+    /// The page, or what was asked for wrongly.
+    text: Result<Bytes, String>,
     good_until: Option<Instant>,
 }
 
+impl Default for Page {
+    fn default() -> Self {
+        Self { query: String::new(), text: Ok(Bytes::new()), good_until: None }
+    }
+}
+
 impl Page {
-    /// The page, written again if it is too old.
-    fn shown(&mut self, write: impl FnOnce() -> String) -> Bytes {
+    /// How long the last page is good. Until then no other one is written.
+    fn good_for(&self) -> Duration {
+        let now = Instant::now();
+        self.good_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// Writes the page.
+    fn write(&mut self, query: String, write: impl FnOnce(&str) -> Result<String, String>) {
         let began = Instant::now();
-        if self.good_until.is_none_or(|until| until <= began) {
-            self.text = write().into();
-            let now = Instant::now();
-            self.good_until = Some(now + (PAGE_TIME_PART * (now - began)).min(PAGE_AGE_MAX));
-        }
-        self.text.clone()
+        self.text = write(&query).map(Bytes::from);
+        self.query = query;
+        let now = Instant::now();
+        self.good_until = Some(now + (PAGE_TIME_PART * (now - began)).min(PAGE_AGE_MAX));
+    }
+}
+
+/// The page that a query asks for, if it is its turn in time: the last one if it is good for that
+/// query, else one that is written where it may take its time.
+async fn page(
+    page: &Arc<Mutex<Page>>,
+    query: String,
+    write: impl FnOnce(&str) -> Result<String, String> + Send + 'static,
+) -> Response {
+    let Ok(mut page) = timeout(TURN_MAX, Arc::clone(page).lock_owned()).await else {
+        return unavailable("other pages take too long to be written at present");
+    };
+    let good_for = page.good_for();
+    let is_same = page.query == query;
+    if !good_for.is_zero() && !is_same {
+        // At most `PAGE_AGE_MAX`.
+        sleep(good_for).await;
+    }
+    let text = if good_for.is_zero() || !is_same {
+        let written = tokio::task::spawn_blocking(move || {
+            page.write(query, write);
+            page.text.clone()
+        });
+        let Ok(text) = written.await else { return unavailable("the page was not written") };
+        text
+    } else {
+        page.text.clone()
+    };
+    match text {
+        Ok(text) => exposition(text),
+        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
 }
 
@@ -120,7 +164,7 @@ pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates
         .route("/metrics", get(aggregated::<S>))
         .route("/metrics/per-object", get(per_object::<S>))
         .route("/metrics/detailed", get(detailed::<S>))
-        .with_state(Shown { source, facts, pulses, rates, pages, turn: Arc::default() })
+        .with_state(Shown { source, facts, pulses, rates, pages })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -288,45 +332,28 @@ fn exposition(text: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-/// Writes a page where that may take its time.
-async fn written(write: impl FnOnce() -> Bytes + Send + 'static) -> Response {
-    match tokio::task::spawn_blocking(write).await {
-        Ok(text) => exposition(text),
-        Err(_) => unavailable("the page was not written"),
-    }
-}
-
 async fn aggregated<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    written(move || {
-        let [page, _] = &shown.pages;
-        let write = || shown.write(&Wanted::default(), false, metrics::aggregated);
-        page.lock().shown(write)
-    })
-    .await
+    let [of_node, ..] = shown.pages.clone();
+    let write = move |_: &str| Ok(shown.write(&Wanted::default(), false, metrics::aggregated));
+    page(&of_node, String::new(), write).await
 }
 
 async fn per_object<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    written(move || {
-        let [_, page] = &shown.pages;
-        let write = || shown.write(&Wanted::default(), true, metrics::per_object);
-        page.lock().shown(write)
-    })
-    .await
+    let [_, of_objects, _] = shown.pages.clone();
+    let write = move |_: &str| Ok(shown.write(&Wanted::default(), true, metrics::per_object));
+    page(&of_objects, String::new(), write).await
 }
 
 /// 400 that names what a scrape asks for wrongly.
 async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): RawQuery) -> Response {
-    let query = Query::parse(query.as_deref().unwrap_or_default());
-    let wanted = match Wanted::parse(query.iter()) {
-        Ok(wanted) => wanted,
-        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
-    };
-    written(move || {
-        let _turn = shown.turn.lock();
+    let [.., of_families] = shown.pages.clone();
+    let write = move |query: &str| {
+        // Regular expressions take their time too.
+        let wanted = Wanted::parse(Query::parse(query).iter())?;
         let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
-        shown.write(&wanted, true, page).into()
-    })
-    .await
+        Ok(shown.write(&wanted, true, page))
+    };
+    page(&of_families, query.unwrap_or_default(), write).await
 }
 
 #[cfg(test)]
@@ -381,20 +408,44 @@ mod tests {
         assert_eq!(one("/api//queues"), None, "the API drops empty parts");
     }
 
-    /// An expensive page is written once for all requests within a second.
-    #[test]
-    fn a_dear_page_is_shared() {
-        let (mut page, mut written) = (Page::default(), 0);
+    async fn shown(
+        page: &Arc<Mutex<Page>>,
+        query: &str,
+        write: impl FnOnce(&str) -> Result<String, String> + Send + 'static,
+    ) -> (u16, String) {
+        let response = super::page(page, query.to_owned(), write).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn dear(query: &str) -> Result<String, String> {
+        std::thread::sleep(Duration::from_millis(60));
+        Ok(format!("page of {query}"))
+    }
+
+    /// An expensive page is written once for all requests within a second, and no other page of its
+    /// path within that time.
+    #[tokio::test]
+    async fn a_dear_page_is_shared() {
+        let page = Arc::new(Mutex::new(Page::default()));
+        let again = |_: &str| Err("it is written again".to_owned());
+        assert_eq!(shown(&page, "a", dear).await, (200, "page of a".to_owned()));
         for _ in 0..5 {
-            page.shown(|| {
-                written += 1;
-                std::thread::sleep(Duration::from_millis(60));
-                String::new()
-            });
+            assert_eq!(shown(&page, "a", again).await, (200, "page of a".to_owned()));
         }
-        assert_eq!(written, 1);
-        page.good_until = Some(Instant::now());
-        page.shown(|| "anew".to_owned());
-        assert_eq!(page.text, "anew");
+        let began = Instant::now();
+        assert_eq!(shown(&page, "b", again).await, (400, "it is written again\n".to_owned()));
+        assert!(began.elapsed() > PAGE_AGE_MAX / 2, "{:?}", began.elapsed());
+    }
+
+    /// A thread is not kept by each request that waits.
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_page_is_bounded() {
+        let page = Arc::new(Mutex::new(Page::default()));
+        let _writing = page.lock().await;
+        let began = tokio::time::Instant::now();
+        assert_eq!(shown(&page, "a", dear).await.0, 503);
+        assert_eq!(began.elapsed(), TURN_MAX);
     }
 }

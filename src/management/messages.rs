@@ -87,14 +87,14 @@ impl Messages for MessageService {
     ) -> Result<Response<Chunks>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let operator = self.browser.broker().operator();
+        let dry_runs = self.browser.broker().dry_runs();
         let run = match request.change {
-            Some(Change::Set(given)) => operator.dry_run_policy(policy(&given)?).await,
-            Some(Change::Clear(given)) => operator.dry_run_clear_policy(policy_name(&given)?).await,
+            Some(Change::Set(given)) => dry_runs.policy(policy(&given)?).await,
+            Some(Change::Clear(given)) => dry_runs.clear_policy(policy_name(&given)?).await,
             None => return Err(Status::invalid_argument("no change is given")),
         };
         let run = run.map_err(|exception| refusal(&exception))?;
-        Ok(chunks(&self.browser.weighed(&run).await))
+        Ok(chunks(&self.browser.weighed(run).await?))
     }
 
     async fn dry_run_definitions(
@@ -102,11 +102,11 @@ impl Messages for MessageService {
         request: Request<Streaming<wire::DefinitionsChunk>>,
     ) -> Result<Response<Chunks>, Status> {
         let text = definitions_text(request.into_inner()).await?;
-        let run = self.browser.broker().operator().dry_run_definitions(text.into()).await;
+        let run = self.browser.broker().dry_runs().definitions(text.into()).await;
         let run = run.map_err(|error| match error {
             ImportError::Invalid(error) => Status::invalid_argument(error.to_string()),
             ImportError::Unavailable(text) => Status::unavailable(text),
         })?;
-        Ok(chunks(&self.browser.weighed(&run).await))
+        Ok(chunks(&self.browser.weighed(run).await?))
     }
 }

@@ -56,7 +56,12 @@ pub(crate) fn led_turns(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wi
 }
 
 /// Views are made where they may take their time.
-async fn viewed<T: Send + 'static>(view: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+///
+/// # Errors
+/// INTERNAL: the view was not made.
+pub(crate) async fn viewed<T: Send + 'static>(
+    view: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
     let ended = |_| Status::internal("the list was not made");
     tokio::task::spawn_blocking(view).await.map_err(ended)
 }

@@ -61,6 +61,11 @@ impl Peers {
         Self { this, connector, channels: Arc::default() }
     }
 
+    /// The node whose peers these are.
+    pub(crate) fn this(&self) -> NodeId {
+        self.this
+    }
+
     /// Asks every other member at once, but not those that leave: they have been forgotten, and have
     /// no part in what is listed (MEM 11).
     pub(crate) async fn ask<T, F>(

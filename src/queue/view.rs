@@ -54,6 +54,8 @@ pub struct QueueFigures {
     pub ready_bytes: u64,
     /// Number of unacked messages of consumers and gets.
     pub unacknowledged: u64,
+    /// Number of returned messages that wait before they are ready again (RQU-08).
+    pub delayed: u64,
     /// Number of attached consumers.
     pub consumers: u32,
     /// Number of dead letters that not all targets have accepted.
@@ -258,6 +260,7 @@ impl Queue {
             ready: self.ready(),
             ready_bytes: self.ready_bytes(),
             unacknowledged: self.unacked,
+            delayed: self.retries(),
             consumers: self.attached,
             letters: self.letters.len(),
             oldest: self.levels.values().filter_map(|level| level.oldest()).min(),

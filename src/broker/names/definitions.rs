@@ -100,11 +100,14 @@ impl Operator<'_> {
         let (true, Some(session)) = (node.base.catalog_client.read().await, session) else {
             return Err(unavailable("definitions"));
         };
-        let catalog = node.base.catalog.read().clone();
         let default_type = node.base.context.settings.default_queue_type;
         // A large file takes a while: that is not for the threads that serve clients.
         let hash = |password: &[u8]| hash_password(password).map_err(|error| error.to_string());
-        let read = move || Definitions::read(&text, &catalog, session, default_type, &hash);
+        let reader = Arc::clone(node);
+        let read = move || {
+            let catalog = reader.base.catalog.read().clone();
+            Definitions::read(&text, &catalog, session, default_type, &hash)
+        };
         let read = tokio::task::spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
         check_sizes(&definitions, &node.base.context.settings.limits)?;

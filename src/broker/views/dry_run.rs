@@ -1,12 +1,19 @@
 //! Dry runs: which queues a policy, the end of one, or definitions would change, and how. Nothing is
-//! proposed; the change is applied to a copy of this node's catalog.
+//! proposed; the change is applied to a copy of this node's catalog. With many queues that takes long:
+//! dry runs take turns, and copy where they may take their time.
 
-use crate::{Broker, names::definitions::ImportError, views::administration::Operator};
+use crate::{
+    Broker,
+    names::definitions::ImportError,
+    node::Node,
+    views::administration::{DryRuns, Operator},
+};
 use quorate_catalog::{
     Catalog, CatalogCommand, PolicyName, PolicyRecord, QueueChange, Setting, refusal,
 };
-use quorate_types::{Exception, ReplyCode, ResourceName};
+use quorate_types::{Exception, ReplyCode, ResourceName, VhostName};
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Queues that a dry run names, at most; further ones are counted.
 pub const QUEUES_MAX: usize = 1_000;
@@ -33,54 +40,89 @@ fn compared(before: &Catalog, after: &Catalog) -> DryRun {
     DryRun { queues, queue_count, ..DryRun::default() }
 }
 
-impl Operator<'_> {
+/// The turn of a dry run.
+///
+/// # Errors
+/// Others take too long.
+async fn dry_run_turn(node: &Node) -> Result<OwnedSemaphorePermit, &'static str> {
+    node.turns.dry_run().await.ok_or("other dry runs take too long at present")
+}
+
+/// Compares catalogs where it may take its time. The turn lasts to the end of that, whatever becomes
+/// of who asks.
+///
+/// # Errors
+/// They are not compared.
+async fn in_turn<T: Send + 'static>(
+    node: &Arc<Node>,
+    turn: OwnedSemaphorePermit,
+    compare: impl FnOnce(&Node) -> T + Send + 'static,
+) -> Result<T, &'static str> {
+    let node = Arc::clone(node);
+    let compared = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        compare(&node)
+    });
+    compared.await.map_err(|_| "the dry run has ended with an error")
+}
+
+impl DryRuns<'_> {
     /// What setting a policy would do.
     ///
     /// # Errors
     /// The refusal that setting it would get.
-    pub async fn dry_run_policy(&self, policy: PolicyRecord) -> Result<DryRun, Exception> {
-        self.dry_run(CatalogCommand::SetPolicy(policy)).await
+    pub async fn policy(&self, policy: PolicyRecord) -> Result<DryRun, Exception> {
+        let vhost = policy.vhost.clone();
+        self.command(vhost, CatalogCommand::SetPolicy(policy)).await
     }
 
     /// What clearing a policy would do.
     ///
     /// # Errors
     /// The refusal that clearing it would get.
-    pub async fn dry_run_clear_policy(&self, name: PolicyName) -> Result<DryRun, Exception> {
+    pub async fn clear_policy(&self, name: PolicyName) -> Result<DryRun, Exception> {
         self.0.base.catalog_client.read().await;
         if self.0.base.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
-        self.dry_run(CatalogCommand::ClearPolicy(name)).await
+        let vhost = name.vhost.clone();
+        self.command(vhost, CatalogCommand::ClearPolicy(name)).await
     }
 
-    /// Compares where it may take its time.
-    async fn dry_run(&self, command: CatalogCommand) -> Result<DryRun, Exception> {
+    /// What a command about the policies of a virtual host would do.
+    async fn command(
+        &self,
+        vhost: VhostName,
+        command: CatalogCommand,
+    ) -> Result<DryRun, Exception> {
         self.0.base.catalog_client.read().await;
-        let before = self.0.base.catalog.read().clone();
-        let compare = move || before.with(command).map(|after| compared(&before, &after));
-        let compared = tokio::task::spawn_blocking(compare).await;
-        compared.unwrap_or_else(|_| {
-            Err(Exception::new(ReplyCode::InternalError, "the dry run has ended with an error"))
-        })
+        let compare = move |node: &Node| {
+            let before = node.base.catalog.read().policies_of(&vhost);
+            before.with(command).map(|after| compared(&before, &after))
+        };
+        let failed = |text| Err(Exception::new(ReplyCode::InternalError, text));
+        match dry_run_turn(self.0).await {
+            Ok(turn) => in_turn(self.0, turn, compare).await.unwrap_or_else(failed),
+            Err(text) => failed(text),
+        }
     }
 
     /// What an import of definitions would do.
     ///
     /// # Errors
     /// The object that cannot be taken, as an import says it.
-    pub async fn dry_run_definitions(&self, text: Arc<str>) -> Result<DryRun, ImportError> {
-        let definitions = self.read_definitions(text).await?;
-        let before = self.0.base.catalog.read().clone();
-        let compare = move || {
+    pub async fn definitions(&self, text: Arc<str>) -> Result<DryRun, ImportError> {
+        let failed = |text: &str| ImportError::Unavailable(text.to_owned());
+        let turn = dry_run_turn(self.0).await.map_err(failed)?;
+        let definitions = Operator(self.0).read_definitions(text).await?;
+        let compare = move |node: &Node| {
+            let before = node.base.catalog.read().clone();
             let outcome = definitions.outcome(&before);
             let compared = compared(&before, &outcome.catalog);
             let (made, changed) = (outcome.made, outcome.changed);
             DryRun { made, changed, left_out: definitions.left_out, ..compared }
         };
-        let compared = tokio::task::spawn_blocking(compare).await;
-        let failed = |_| ImportError::Unavailable("the dry run has ended with an error".to_owned());
-        compared.map_err(failed)
+        in_turn(self.0, turn, compare).await.map_err(failed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a queue would lose at once if it had other limits: messages that are older than a new TTL,
 //! messages above a new length, or all of them because the queue itself has expired. Counted on any
-//! replica; a bounded number of messages is looked at, beyond which the answer is "at least".
+//! replica; a bounded number of messages is looked at, for a bounded time, beyond which the answer is
+//! "at least".
 //!
 //! The order is that of `quorate_queue`: first messages expire at the heads of their levels, then
 //! those that would be delivered next are dropped until the limits are kept (DLX-41 to DLX-43).
@@ -15,9 +16,12 @@ use crate::{
 };
 use quorate_queue::QueueConfig;
 use quorate_types::{Level, Overflow, QueueId, ResourceName, Timestamp};
+use std::time::{Duration, Instant};
 
-/// Ready messages that are looked at, at most.
+/// Messages that are looked at, at most: ready ones, and unacked ones between them.
 const LOOKED_AT_MAX: usize = 10_000;
+/// How long messages are looked at.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(1);
 /// Messages that are looked at in one step.
 const STEP: usize = 1_000;
 
@@ -71,8 +75,8 @@ struct Ready {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct First {
     messages: Vec<Ready>,
-    /// All ready messages are among them.
-    all: bool,
+    /// The level of the first message that was not looked at; `None`: all were.
+    cut: Option<Level>,
     /// Messages of levels below those of these were not looked at.
     lower: bool,
 }
@@ -100,25 +104,33 @@ fn excess(node: &Node, queue: QueueId, bounds: Bounds) -> Result<Excess, LookErr
     }
     let over = bounds.length_bytes_max.is_some_and(|most| view.ready_bytes > most);
     let first = if bounds.message_ttl_ms.is_some() || over {
-        first(&looker, now, bounds.message_ttl_ms)?
+        let until = Instant::now() + LOOK_TIME_MAX;
+        first(|from, most| looker.items(from, most), (now, until), bounds.message_ttl_ms)?
     } else {
         First::default()
     };
     Ok(counted((view.ready, view.ready_bytes), &first, bounds))
 }
 
-/// The first ready messages, as many as are looked at.
-fn first(looker: &Looker<'_>, now: Timestamp, ttl: Option<u64>) -> Result<First, LookError> {
-    let mut first = First { messages: Vec::new(), all: true, lower: false };
+/// The first ready messages, as many as are looked at. `look` reads messages from a cursor on, about
+/// as many as it is told.
+fn first(
+    look: impl Fn(Cursor, usize) -> Result<Items, LookError>,
+    (now, until): (Timestamp, Instant),
+    ttl: Option<u64>,
+) -> Result<First, LookError> {
+    let (mut first, mut looked_at) = (First::default(), 0);
     let mut next = Some(Cursor::START);
     while let Some(from @ Cursor::Message(at)) = next {
-        if first.messages.len() >= LOOKED_AT_MAX {
-            let below = looker.items(Cursor::behind(at.level, None), 1)?;
+        if looked_at >= LOOKED_AT_MAX || (looked_at > 0 && Instant::now() > until) {
+            let below = look(Cursor::behind(at.level, None), 1)?;
             first.lower = !below.items.is_empty();
-            first.all = false;
+            first.cut = Some(at.level);
             break;
         }
-        let Items { items, next: behind } = looker.items(from, STEP)?;
+        let Items { items, next: behind } = look(from, STEP)?;
+        // A step that finds nothing takes its time too.
+        looked_at += items.len().max(1);
         let ready = items.iter().filter(|item| item.state == MessageState::Ready);
         first.messages.extend(ready.map(|item| ready_message(item, now, ttl)));
         next = behind;
@@ -150,8 +162,8 @@ fn counted(ready: (u64, u64), first: &First, bounds: Bounds) -> Excess {
         }
     }
     // Unless a message that lives was seen, those behind may be older than the TTL too.
-    let is_open = first.messages.last().is_some_and(|last| ended != Some(last.level));
-    let more_expire = bounds.message_ttl_ms.is_some() && !first.all && (is_open || first.lower);
+    let is_open = first.cut.is_some_and(|level| ended != Some(level));
+    let more_expire = bounds.message_ttl_ms.is_some() && (is_open || first.lower);
     let bytes_of = |messages: &[Ready]| messages.iter().map(|it| it.body_bytes).sum::<u64>();
     let messages = ready.0.saturating_sub(expired.len() as u64);
     let mut bytes = ready.1.saturating_sub(bytes_of(&expired));
@@ -168,7 +180,7 @@ fn counted(ready: (u64, u64), first: &First, bounds: Bounds) -> Excess {
     let dropped = by_count.max(by_bytes);
     Excess {
         messages: (expired.len() as u64 + dropped).min(ready.0),
-        more: more_expire || (bytes > bytes_max && by_count < messages && !first.all),
+        more: more_expire || (bytes > bytes_max && by_count < messages && first.cut.is_some()),
         ends: false,
     }
 }
@@ -176,13 +188,67 @@ fn counted(ready: (u64, u64), first: &First, bounds: Bounds) -> Excess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_types::{
+        Counts, Holder, LogIndex, MessageId, NodeId, Sequence, SessionId, StartNumber,
+    };
+
+    const HOLDER: Holder =
+        Holder::Get(SessionId { node: NodeId(1), start: StartNumber(1) }, Sequence(1));
 
     fn ready(level: u8, body_bytes: u64, is_over: bool) -> Ready {
         Ready { level: Level(level), body_bytes, is_over }
     }
 
-    fn first(messages: &[Ready], all: bool) -> First {
-        First { messages: messages.to_vec(), all, lower: false }
+    fn seen(messages: &[Ready], all: bool) -> First {
+        let cut = messages.last().map(|last| last.level).filter(|_| !all);
+        First { messages: messages.to_vec(), cut, lower: false }
+    }
+
+    /// Looks at a queue of one level, of which each `ready`-th message is ready.
+    fn looked_at(ready: u64, pause: Duration, until: Duration) -> (First, u64) {
+        let level = Level(0);
+        let steps = std::cell::Cell::new(0);
+        let look = |from: Cursor, most: usize| {
+            let Cursor::Message(from) = from else { return Ok(Items::default()) };
+            if most == 1 {
+                return Ok(Items::default());
+            }
+            steps.set(steps.get() + 1);
+            std::thread::sleep(pause);
+            let item = |place: u64| Item {
+                id: MessageId { level, index: LogIndex(place), position: 0 },
+                state: match place % ready {
+                    0 => MessageState::Ready,
+                    _ => MessageState::Unacked { holder: HOLDER, since: Timestamp::default() },
+                },
+                counts: Counts::default(),
+                expiration_ms: None,
+                body_bytes: 1,
+                enqueued_at: Some(Timestamp::default()),
+            };
+            let places = from.index.0..from.index.0 + most as u64;
+            let behind = MessageId { level, index: LogIndex(places.end), position: 0 };
+            let items = places.map(item).collect();
+            Ok(Items { items, next: Some(Cursor::Message(behind)) })
+        };
+        let now = Timestamp::default().plus_ms(1_000);
+        let first = first(look, (now, Instant::now() + until), Some(1));
+        (first.unwrap_or_default(), steps.get())
+    }
+
+    /// Messages that clients have do not make the look longer.
+    #[test]
+    fn the_look_at_a_queue_is_bounded() {
+        let hour = Duration::from_secs(3_600);
+        for ready in [1, 10, u64::MAX] {
+            let (first, steps) = looked_at(ready, Duration::ZERO, hour);
+            assert_eq!((steps, first.cut), (10, Some(Level(0))), "{ready}");
+            let ttl = Bounds { message_ttl_ms: Some(1), ..NONE };
+            let lost = counted((1_000_000, 1_000_000), &first, ttl);
+            assert_eq!((lost.messages, lost.more), (first.messages.len() as u64, true));
+        }
+        let (first, steps) = looked_at(1, Duration::from_millis(2), Duration::from_millis(1));
+        assert_eq!((steps, first.messages.len(), first.cut), (1, STEP, Some(Level(0))));
     }
 
     const NONE: Bounds =
@@ -203,9 +269,9 @@ mod tests {
             ready(0, 1, true),
         ];
         let ttl = Bounds { message_ttl_ms: Some(1), ..NONE };
-        assert_eq!(counted((5, 5), &first(&messages, true), ttl), lost(3, false));
-        assert_eq!(counted((50, 50), &first(&messages, false), ttl), lost(3, true));
-        let lives = first(messages.get(..3).unwrap_or_default(), false);
+        assert_eq!(counted((5, 5), &seen(&messages, true), ttl), lost(3, false));
+        assert_eq!(counted((50, 50), &seen(&messages, false), ttl), lost(3, true));
+        let lives = seen(messages.get(..3).unwrap_or_default(), false);
         assert_eq!(counted((50, 50), &lives, ttl), lost(1, false));
         assert_eq!(counted((50, 50), &First { lower: true, ..lives }, ttl), lost(1, true));
     }
@@ -214,7 +280,7 @@ mod tests {
     #[test]
     fn len_04_messages_above_the_limits_are_dropped_after_those_that_expire() {
         let messages = [ready(0, 10, true), ready(0, 10, false), ready(0, 30, false)];
-        let seen = first(&messages, true);
+        let seen = seen(&messages, true);
         let length = Bounds { length_max: Some(1), ..NONE };
         assert_eq!(counted((3, 50), &First::default(), length), lost(2, false));
         let both = Bounds { message_ttl_ms: Some(1), ..length };
@@ -227,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_was_not_looked_at_is_at_least_said() {
-        let seen = first(&[ready(0, 10, false), ready(0, 10, false)], false);
+        let seen = seen(&[ready(0, 10, false), ready(0, 10, false)], false);
         let bytes = Bounds { length_bytes_max: Some(100), ..NONE };
         assert_eq!(counted((1_000, 10_000), &seen, bytes), lost(2, true));
         // The number alone decides.

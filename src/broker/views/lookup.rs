@@ -67,6 +67,12 @@ impl Lookup<'_> {
         self.0.base.catalog.read().check_access(who, Access::Read, Resource::Queue(&queue.name))
     }
 
+    /// True if the queue belongs to a connection (EXQ-02), as far as this node knows it.
+    #[must_use]
+    pub fn is_exclusive(&self, queue: &ResourceName) -> bool {
+        self.0.base.known_queue(queue).is_some_and(|entry| entry.owner.is_some())
+    }
+
     /// True if the node takes further connections.
     #[must_use]
     pub fn takes_connections(&self) -> bool {

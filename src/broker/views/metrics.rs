@@ -92,6 +92,7 @@ impl Node {
             view.messages_ready += queue.ready;
             view.messages_ready_bytes += queue.ready_bytes;
             view.messages_unacknowledged += queue.unacknowledged;
+            view.messages_delayed += queue.delayed;
             view.dead_letters_waiting += queue.dead_letters_waiting;
         }
     }

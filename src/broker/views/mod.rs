@@ -15,5 +15,7 @@ pub(crate) mod member_view;
 pub(crate) mod metrics;
 pub(crate) mod operator;
 pub(crate) mod query;
+pub(crate) mod sampled;
+pub(crate) mod turns;
 pub mod view;
 pub(crate) mod waits;

@@ -422,6 +422,8 @@ pub struct MetricsView {
     pub messages_ready: u64,
     /// Unacknowledged messages of the same queues.
     pub messages_unacknowledged: u64,
+    /// Returned messages of the same queues that wait before they are ready again (RQU-08).
+    pub messages_delayed: u64,
     /// Dead letters of the same queues that have not reached their targets.
     pub dead_letters_waiting: u64,
     /// Bytes of the bodies of ready messages of the same queues.

@@ -95,10 +95,20 @@ fn a_policy_is_tried_out_on_a_copy() {
     let name = PolicyName { kind: USER, vhost: short("/"), name: short("p") };
     let after = world.catalog.with(C::ClearPolicy(name)).unwrap();
     assert_eq!(world.catalog.changed_queues(&after).count(), 1);
+    let part = world.catalog.policies_of(&short("/"));
+    let name = PolicyName { kind: USER, vhost: short("/"), name: short("p") };
+    let (of_part, of_all) = (part.with(C::ClearPolicy(name)).unwrap(), after);
+    let changes: Vec<_> = part.changed_queues(&of_part).map(|it| (it.entry, it.changes)).collect();
+    let expected = world.catalog.changed_queues(&of_all).map(|it| (it.entry, it.changes));
+    assert_eq!(changes, expected.collect::<Vec<_>>(), "a part of the catalog is enough");
+    let none = world.catalog.policies_of(&short("none"));
+    assert_eq!(none.queues().count(), 0);
     let mut refused = policy("p", USER, "", "all", 0, r#"{"max-length":3}"#);
     refused.vhost = short("none");
-    let refused = world.catalog.with(C::SetPolicy(refused)).unwrap_err();
-    assert!(refused.explanation.contains("none"), "{refused}");
+    for catalog in [&world.catalog, &none] {
+        let refused = catalog.with(C::SetPolicy(refused.clone())).unwrap_err();
+        assert!(refused.explanation.contains("none"), "{refused}");
+    }
 }
 
 #[test]

@@ -164,6 +164,7 @@ async fn browse(
             count: u32::try_from(left.min(PAGE)).ok(),
             filter: filter.clone(),
             truncate: Some(truncate),
+            refuse_exclusive: false,
         };
         let mut page = joined(connected.messages.browse(request).await).await?;
         let found = page.get_mut("messages").map(Json::take).unwrap_or_default();
@@ -269,6 +270,7 @@ async fn peek(
         count: Some(1),
         filter: Vec::new(),
         truncate: Some(PEEKED_BYTES),
+        refuse_exclusive: false,
     };
     let page = joined(connected.messages.browse(request).await).await?;
     let Some(message) = page.pointer("/messages/0") else {

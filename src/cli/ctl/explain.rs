@@ -24,6 +24,7 @@ pub(super) async fn message(
         vhost: invocation.options.vhost().to_owned(),
         queue: argument(invocation, 0).to_owned(),
         position: argument(invocation, 1).to_owned(),
+        refuse_exclusive: false,
     };
     let explained = joined(connected.messages.explain(request).await).await?;
     if invocation.options.formatter() == Formatter::Json {

@@ -6,6 +6,7 @@
 mod about;
 mod access;
 mod checks;
+mod facts;
 mod failures;
 mod members;
 mod node;

@@ -203,8 +203,11 @@ impl Answer {
         Self::new(202, Content::Nothing)
     }
 
-    /// With the nodes that did not answer.
-    pub(crate) fn without(self, silent: Vec<u32>) -> Self {
-        Self { silent, ..self }
+    /// With further nodes that did not answer. Each is named once.
+    pub(crate) fn without(mut self, silent: impl IntoIterator<Item = u32>) -> Self {
+        self.silent.extend(silent);
+        self.silent.sort_unstable();
+        self.silent.dedup();
+        self
     }
 }

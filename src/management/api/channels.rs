@@ -63,11 +63,13 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         vhost.is_none_or(|vhost| one.vhost == vhost)
             && (caller.is_monitor() || one.user == caller.user.as_str())
     };
+    let book = book?;
+    let silent = book.silent.clone();
     let channels: Vec<_> = listed.items.into_iter().filter(is_seen).collect();
     let shown =
         move |one: &wire::Channel| book.with(shape(one, &names), Key::of_channel(one).as_ref());
     let items = move || channels.iter().map(shown).collect();
-    Ok(Answer::list(ORDER, items).without(listed.silent))
+    Ok(Answer::list(ORDER, items).without(listed.silent).without(silent))
 }
 
 /// One channel.
@@ -79,6 +81,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         Names::of(api),
         Book::of(api, call, &spans, SampledKind::Channels),
     );
+    let book = book?;
     let found = listed.items.into_iter().find(|one| name(one) == wanted);
     let channel = found.ok_or(Refusal::NoObject)?;
     check_owner(&call.caller, call.method, &channel.user)?;
@@ -88,7 +91,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             fields.insert(details.to_owned(), json!([]));
         }
     }
-    Ok(Answer::object(shown).without(listed.silent))
+    Ok(Answer::object(shown).without(listed.silent).without(book.silent))
 }
 
 #[cfg(test)]

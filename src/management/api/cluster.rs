@@ -6,7 +6,7 @@ use crate::convert;
 use crate::merge;
 use crate::parts;
 use crate::peers::{Answers, PartPeer, Peer, Peers, StatisticsPeer, collect, local_part, part};
-use crate::rates::{Rates, attempts};
+use crate::rates::{Rates, TooManySamples, attempts};
 use crate::wire;
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 /// Longest wait for another node, whatever it is asked.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -61,6 +61,11 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, Status>>) -> Result<T,
         Ok(answer) => answer,
         Err(_) => Err(Status::deadline_exceeded("the node did not answer within a second")),
     }
+}
+
+/// Makes something where it may take its time. `None`: it has failed.
+async fn blocking<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(make).await.ok()
 }
 
 impl Cluster {
@@ -110,7 +115,7 @@ impl Cluster {
         let broker = self.broker.clone();
         let views =
             move || broker.lookup().queues(&vhosts).iter().map(convert::queue).collect::<Vec<_>>();
-        tokio::task::spawn_blocking(views).await.unwrap_or_default()
+        blocking(views).await.unwrap_or_default()
     }
 
     /// One queue. Only the node that leads it is asked, if that is another one.
@@ -164,19 +169,23 @@ impl Cluster {
     pub(crate) async fn consumers(&self, vhosts: &BTreeSet<VhostName>) -> Listed<VhostConsumer> {
         let listed = self.gather_parts(|peer| own_consumers_of(peer, part(vhosts)));
         let (mut listed, turns) = tokio::join!(listed, self.turns(vhosts));
+        // Who has not told the turns may have told the consumers.
+        let untold: Vec<u32> =
+            turns.silent.into_iter().filter(|node| !listed.silent.contains(node)).collect();
+        listed.silent.extend(untold);
         let own = parts::own_consumers(&self.broker, vhosts).into_iter();
         listed.items.extend(own.map(|(vhost, consumer)| VhostConsumer { vhost, consumer }));
         let mut consumers: Vec<_> = listed.items.iter().map(|one| one.consumer.clone()).collect();
-        merge::note_turns(&mut consumers, turns);
+        merge::note_turns(&mut consumers, turns.items);
         for (known, noted) in listed.items.iter_mut().zip(consumers) {
             known.consumer = noted;
         }
         listed
     }
 
-    async fn turns(&self, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Turn> {
-        let mut turns = self.gather_parts(|peer| led_turns_of(peer, part(vhosts))).await.items;
-        turns.extend(parts::led_turns(&self.broker, vhosts));
+    async fn turns(&self, vhosts: &BTreeSet<VhostName>) -> Listed<wire::Turn> {
+        let mut turns = self.gather_parts(|peer| led_turns_of(peer, part(vhosts))).await;
+        turns.items.extend(parts::led_turns(&self.broker, vhosts));
         turns
     }
 
@@ -197,22 +206,40 @@ impl Cluster {
     }
 
     /// What all nodes have sampled of the objects that a request asks for.
+    ///
+    /// # Errors
+    /// A node has too many of these objects for their samples.
     pub(crate) async fn statistics(
         &self,
         request: wire::StatisticsRequest,
-    ) -> Listed<wire::Statistic> {
-        let own = self.rates.answer(&request, u32::from(self.broker.node().0));
+    ) -> Result<Listed<wire::Statistic>, TooManySamples> {
+        let (rates, me, asked) = (self.rates.clone(), self.broker.node(), request.clone());
+        let own = blocking(move || rates.answer(&asked, u32::from(me.0)));
         let view = self.view();
         let question = |mut peer: StatisticsPeer| {
             let request = request.clone();
             in_time(async move {
-                let parts = peer.get_statistics(request).await?.into_inner();
-                collect(parts, |part| part.statistics).await
+                let read = async {
+                    let parts = peer.get_statistics(request).await?.into_inner();
+                    collect(parts, |part| part.statistics).await
+                };
+                match read.await {
+                    // It is an answer, and no silence.
+                    Err(status) if status.code() == Code::OutOfRange => Ok(Err(TooManySamples)),
+                    read => read.map(Ok),
+                }
             })
         };
-        let Answers { answers, silent } = self.peers.ask_statistics(&view, question).await;
-        let others = answers.into_iter().flat_map(|(_, list)| list);
-        Listed { items: own.into_iter().chain(others).collect(), silent }
+        let (own, asked) = tokio::join!(own, self.peers.ask_statistics(&view, question));
+        let mut listed = Listed { items: Vec::new(), silent: asked.silent };
+        match own {
+            Some(own) => listed.items.extend(own?),
+            None => listed.silent.push(u32::from(me.0)),
+        }
+        for (_, answer) in asked.answers {
+            listed.items.extend(answer?);
+        }
+        Ok(listed)
     }
 
     /// Logins at one node; `None` if it does not answer.
@@ -253,13 +280,19 @@ impl Cluster {
         self.known_names()
     }
 
-    /// Closes one connection, on the node of its client. False: it is gone, or the node does not
-    /// answer.
-    pub(crate) async fn close(&self, connection: wire::ConnectionId, reason: &str) -> bool {
+    /// Closes one connection, on the node of its client. One that is gone is closed.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub(crate) async fn close(
+        &self,
+        connection: wire::ConnectionId,
+        reason: &str,
+    ) -> Result<(), Status> {
         let view = self.view();
         let member = view.members.iter().find(|member| u32::from(member.id.0) == connection.node);
         let Some(mut peer) = member.and_then(|member| self.peers.access(member)) else {
-            return false;
+            return Err(Status::unavailable("the node cannot be reached"));
         };
         let request = wire::CloseRequest {
             caller: wire::caller(),
@@ -268,8 +301,7 @@ impl Cluster {
             reason: reason.to_owned(),
             limit: 1,
         };
-        let closed = in_time(peer.close_connections(request)).await;
-        closed.is_ok_and(|reply| reply.into_inner().closed > 0)
+        in_time(peer.close_connections(request)).await.map(drop)
     }
 }
 

@@ -60,12 +60,13 @@ fn key(view: &ExchangeView) -> Key {
 /// The exchanges of virtual hosts.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let spans = statistics::spans(call)?;
-    let book = Book::of(api, call, &spans, SampledKind::Exchanges).await;
-    let (vhosts, broker) = (call.vhosts(api)?, api.broker.clone());
-    Ok(Answer::list(BY_NAME, move || {
+    let book = Book::of(api, call, &spans, SampledKind::Exchanges).await?;
+    let (vhosts, broker, silent) = (call.vhosts(api)?, api.broker.clone(), book.silent.clone());
+    let items = move || {
         let views = vhosts.iter().flat_map(|vhost| broker.views().exchanges(vhost));
         views.map(|view| book.with(shape(&view), Some(&key(&view)))).collect()
-    }))
+    };
+    Ok(Answer::list(BY_NAME, items).without(silent))
 }
 
 /// One exchange: reads, makes or deletes it.
@@ -73,13 +74,14 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     match call.method {
         Method::Get => {
             let (view, spans) = (known(api, call)?, statistics::spans(call)?);
-            let book = Book::of_one(api, &spans, SampledKind::Exchanges, &view.name).await;
+            let book = Book::of_one(api, call, (&spans, SampledKind::Exchanges), &view.name);
+            let book = book.await?;
             let mut shown = book.with(shape(&view), Some(&key(&view)));
             if let Some(fields) = shown.as_object_mut() {
                 fields.insert("incoming".to_owned(), json!([]));
                 fields.insert("outgoing".to_owned(), json!([]));
             }
-            Ok(Answer::object(shown))
+            Ok(Answer::object(shown).without(book.silent))
         }
         Method::Put | Method::Post => declare(api, call).await,
         Method::Delete => delete(api, call).await,

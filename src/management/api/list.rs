@@ -1,10 +1,10 @@
 //! What every list takes: pages, a filter of names, an order and a choice of columns. Pure.
 
+use crate::api::order::Key;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -135,15 +135,59 @@ impl Listing {
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
+        let shown = self.columns.first_names();
+        let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
+        let items = self.deciding(rows.count, &rows.object, order);
+        self.arranged(items, order, |_, row| (rows.object)(row, shown))
+    }
+
+    /// True if a page of a list is asked for.
+    pub(crate) fn is_page(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// The rows that [`Listing::of_rows`] shows.
+    ///
+    /// # Errors
+    /// 400 if there is no such page.
+    pub(crate) fn chosen(
+        &self,
+        count: usize,
+        object: impl Fn(usize, Wanted<'_>) -> Value,
+        order: &[&str],
+    ) -> Result<Vec<usize>, Refusal> {
+        let mut items = self.deciding(count, object, order);
+        self.choose(&mut items, order);
+        let items = match &self.page {
+            None => items,
+            Some(page) => page.of(items)?,
+        };
+        Ok(items.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Of each row the fields that decide about its place.
+    fn deciding(
+        &self,
+        count: usize,
+        object: impl Fn(usize, Wanted<'_>) -> Value,
+        order: &[&str],
+    ) -> Vec<(Value, usize)> {
         let sorted_by = self.sort.iter().map(String::as_str).chain(order.iter().copied());
         let first = |path: &'_ str| path.split('.').next().unwrap_or_default().to_owned();
         let deciding: Vec<String> = sorted_by.map(first).chain(["name".to_owned()]).collect();
         let deciding = deciding.iter().map(String::as_str).collect();
-        let keys = |row| ((rows.object)(row, Wanted::Only(&deciding)), row);
-        let shown = self.columns.first_names();
-        let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
-        let items = (0..rows.count).map(keys).collect();
-        self.arranged(items, order, |_, row| (rows.object)(row, shown))
+        (0..count).map(|row| (object(row, Wanted::Only(&deciding)), row)).collect()
+    }
+
+    /// Leaves out the items that the filter does not match, and sorts the others.
+    fn choose<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
+        if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
+            let name = |item: &Value| {
+                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
+            };
+            items.retain(|(item, _)| name(item));
+        }
+        self.sort(items, order);
     }
 
     /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
@@ -155,13 +199,7 @@ impl Listing {
         shown: impl Fn(Value, T) -> Value,
     ) -> Result<Value, Refusal> {
         let total = items.len();
-        if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
-            let name = |item: &Value| {
-                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
-            };
-            items.retain(|(item, _)| name(item));
-        }
-        self.sort(&mut items, order);
+        self.choose(&mut items, order);
         let shown = |(item, row)| self.columns.of(shown(item, row));
         let Some(page) = &self.page else { return Ok(items.into_iter().map(shown).collect()) };
         let filtered = items.len();
@@ -260,58 +298,6 @@ fn filter(query: &Query) -> Result<Option<Regex>, Refusal> {
 /// The value at a path of names. A missing one sorts as the number 0, as in RabbitMQ.
 fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, name| value.get(name))
-}
-
-/// What values are sorted by: Erlang's order of their kinds, then their order among their kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Number(Number),
-    Word(Option<bool>),
-    Object,
-    Array(Vec<Key>),
-    Text(String),
-}
-
-/// A number, in the order of numbers.
-#[derive(Clone, Copy, Debug)]
-struct Number(f64);
-
-impl PartialEq for Number {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Number {}
-
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl Key {
-    fn of(value: Option<&Value>) -> Self {
-        match value {
-            None => Self::Number(Number(0.0)),
-            Some(Value::Number(number)) => {
-                Self::Number(Number(number.as_f64().unwrap_or_default()))
-            }
-            Some(Value::Null) => Self::Word(None),
-            Some(Value::Bool(value)) => Self::Word(Some(*value)),
-            Some(Value::Object(_)) => Self::Object,
-            Some(Value::Array(values)) => {
-                Self::Array(values.iter().map(|value| Self::of(Some(value))).collect())
-            }
-            Some(Value::String(text)) => Self::Text(text.clone()),
-        }
-    }
 }
 
 impl Columns {
@@ -437,6 +423,9 @@ mod tests {
         let listed = |query: &str| {
             let listing = Listing::parse(&Query::parse(query)).unwrap();
             let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
+            let chosen = listing.chosen(rows.count, &rows.object, &["vhost", "name"]).unwrap();
+            let chosen = chosen.iter().map(|row| format!("q{row:03}")).collect::<Vec<_>>();
+            assert_eq!(chosen, names(&listed));
             (names(&listed).join(" "), made.swap(0, atomic::Ordering::Relaxed))
         };
         let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
@@ -446,27 +435,6 @@ mod tests {
         assert_eq!(page("sort=stats.in&columns=name"), ("q997 q996".to_owned(), 0));
         assert_eq!(listed("").1, 1_000);
         assert_eq!(listed("columns=name,stats.in").1, 0);
-    }
-
-    #[test]
-    fn values_of_all_kinds_are_sorted() {
-        let sorted = [
-            json!(-1),
-            json!(0.5),
-            json!(2),
-            json!(null),
-            json!(false),
-            json!(true),
-            json!({}),
-            json!([1]),
-            json!([1, 0]),
-            json!([2]),
-            json!("a"),
-            json!("b"),
-        ];
-        let keys: Vec<Key> = sorted.iter().map(|value| Key::of(Some(value))).collect();
-        assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
-        assert_eq!(Key::of(None), Key::of(Some(&json!(0))));
     }
 
     /// As in the golden reply.

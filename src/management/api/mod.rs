@@ -21,6 +21,7 @@ mod input;
 pub(crate) mod json;
 mod list;
 mod names;
+mod order;
 mod refusal;
 mod route;
 mod spans;

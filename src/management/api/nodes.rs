@@ -123,12 +123,12 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let spans = statistics::spans(call)?;
     let (listed, book) =
         tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
-    let names = Names::known(api);
+    let (names, book) = (Names::known(api), book?);
     let with = |node: &wire::Node| with_statistics(shape(node), node, &book);
     let mut nodes: Vec<Value> = listed.items.iter().map(with).collect();
     nodes.push(with(&own(api)));
     nodes.extend(listed.silent.iter().map(|node| absent(names.name(*node))));
-    Ok(Answer::list(ORDER, move || nodes).without(listed.silent))
+    Ok(Answer::list(ORDER, move || nodes).without(listed.silent).without(book.silent))
 }
 
 /// What is shown of a node, with its churn, and the rates of what it uses. Its part of the messages
@@ -153,14 +153,16 @@ pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, 
     let spans = statistics::spans(call)?;
     let (listed, book) =
         tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
-    let mut nodes = listed.items;
+    let (mut nodes, book) = (listed.items, book?);
     nodes.push(own(api));
     if let Some(node) = nodes.iter().find(|node| node.name == wanted) {
         let shown = match memory {
             true => self::memory(node),
             false => with_statistics(shape(node), node, &book),
         };
-        return Ok(Answer::object(shown));
+        // Only the silence of this node matters.
+        let silent = book.silent.into_iter().filter(|id| !memory && *id == node.id);
+        return Ok(Answer::object(shown).without(silent));
     }
     let id = Names::known(api).id(wanted).ok_or(Refusal::NoObject)?;
     let shown = if memory { json!({ "memory": "not_available" }) } else { absent(wanted) };

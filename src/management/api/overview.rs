@@ -2,6 +2,7 @@
 //! `/api/extensions`.
 
 use crate::api::call::{Answer, Api, Call};
+use crate::api::counts::Messages;
 use crate::api::nodes;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
@@ -87,10 +88,10 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     );
     let views = api.broker.views();
     let exchanges: usize = vhosts.iter().map(|vhost| views.exchanges(vhost).len()).sum();
+    let book = book?;
+    let mut messages = Messages::default();
     let counts = queues.items.iter().filter_map(|known| known.queue.counts);
-    let (ready, unacknowledged) = counts.fold((0u64, 0u64), |(ready, held), counts| {
-        (ready.saturating_add(counts.ready), held.saturating_add(counts.unacknowledged))
-    });
+    counts.for_each(|counts| messages.add(&counts));
     let own = nodes::own(api);
     let mut running = others.items;
     running.push(own);
@@ -104,9 +105,9 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
             "queues": queues.items.len(),
         },
         "queue_totals": {
-            "messages": ready.saturating_add(unacknowledged),
-            "messages_ready": ready,
-            "messages_unacknowledged": unacknowledged,
+            "messages": messages.all(),
+            "messages_ready": messages.ready,
+            "messages_unacknowledged": messages.unacknowledged,
         },
         "listeners": running.iter().flat_map(nodes::listeners).collect::<Vec<_>>(),
         "contexts": running.iter().flat_map(nodes::contexts).collect::<Vec<_>>(),
@@ -117,7 +118,9 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     if let Some(sum) = book.sum() {
         insert_statistics(&mut shown, &sum);
     }
-    Ok(Answer::object(shown).without(others.silent))
+    let silent = [queues.silent, connections.silent, channels.silent, consumers.silent];
+    let silent = silent.into_iter().flatten().chain(book.silent).chain(others.silent);
+    Ok(Answer::object(shown).without(silent))
 }
 
 /// Inserts the rates of messages and of what comes and goes.

@@ -6,7 +6,7 @@ use crate::api::client::perform;
 use crate::api::cluster::KnownQueue;
 use crate::api::consumers::{self, Channels};
 use crate::api::json;
-use crate::api::list::{Rows, Wanted};
+use crate::api::list::{Listing, Rows, Wanted};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
@@ -123,26 +123,61 @@ fn fields_of(known: &KnownQueue, names: &Names, wanted: Wanted<'_>) -> Value {
 /// The queues of virtual hosts.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = call.vhosts(api)?;
-    let spans = statistics::spans(call)?;
+    let (spans, listing) = (statistics::spans(call)?, Listing::parse(&call.query)?);
+    // Of many queues a page is shown, and only the samples of these are fetched.
+    let is_page = spans.has_samples() && listing.is_page();
+    let first = if is_page { spans.without_samples() } else { spans };
     let (listed, names, book) = tokio::join!(
         api.cluster.queues(&vhosts),
         Names::of(api),
-        Book::of(api, call, &spans, SampledKind::Queues),
+        Book::of(api, call, &first, SampledKind::Queues),
     );
-    let (queues, silent) = (listed.items, listed.silent);
-    let count = queues.len();
-    let object = move |row: usize, fields: Wanted<'_>| {
+    let mut list = List { queues: listed.items, names, book: book? };
+    if is_page {
+        let chosen;
+        (list, chosen) = list.page(listing).await?;
+        list.book.take_samples(Book::of_queues(api, call, &spans, chosen).await?);
+    }
+    let silent = list.book.silent.clone();
+    Ok(Answer::rows(BY_NAME, list.into_rows()).without(listed.silent).without(silent))
+}
+
+/// What a list of queues is made of.
+struct List {
+    queues: Vec<KnownQueue>,
+    names: Names,
+    book: Book,
+}
+
+impl List {
+    fn object(&self, row: usize, fields: Wanted<'_>) -> Value {
         let shown = |known: &KnownQueue| {
-            let mut shown = fields_of(known, &names, fields);
+            let mut shown = fields_of(known, &self.names, fields);
             if fields.has_statistics() {
-                book.insert(&mut shown, Key::of_queue(&known.queue).as_ref());
+                self.book.insert(&mut shown, Key::of_queue(&known.queue).as_ref());
             }
             shown
         };
-        queues.get(row).map(shown).unwrap_or_default()
-    };
-    let rows = Rows { count, object: Box::new(object) };
-    Ok(Answer::rows(BY_NAME, rows).without(silent))
+        self.queues.get(row).map(shown).unwrap_or_default()
+    }
+
+    fn into_rows(self) -> Rows {
+        let count = self.queues.len();
+        Rows { count, object: Box::new(move |row, fields| self.object(row, fields)) }
+    }
+
+    /// The queues of the page that is asked for.
+    async fn page(self, listing: Listing) -> Result<(Self, Vec<wire::QueueId>), Refusal> {
+        let choose = move || {
+            let object = |row, fields: Wanted<'_>| self.object(row, fields);
+            let rows = listing.chosen(self.queues.len(), object, BY_NAME)?;
+            let queues = rows.into_iter().filter_map(|row| self.queues.get(row)?.queue.id);
+            let queues = queues.collect();
+            Ok((self, queues))
+        };
+        let unavailable = |_| Refusal::Unavailable("the list cannot be made".to_owned());
+        tokio::task::spawn_blocking(choose).await.map_err(unavailable)?
+    }
 }
 
 /// One queue: reads, makes or deletes it.
@@ -160,11 +195,13 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (known, names, book) = tokio::join!(
         api.cluster.queue(&name),
         Names::of(api),
-        Book::of_one(api, &spans, SampledKind::Queues, &name),
+        Book::of_one(api, call, (&spans, SampledKind::Queues), &name),
     );
-    let known = known.ok_or(Refusal::NoObject)?;
-    // An autoscaler would take 0 for the truth.
-    let Some(counts) = known.queue.counts else {
+    let (known, book) = (known.ok_or(Refusal::NoObject)?, book?);
+    let key = Key::of_queue(&known.queue);
+    // An autoscaler would take 0 for the truth, of messages as of rates.
+    let is_known = !book.misses(key.as_ref(), known.queue.leader);
+    let Some(counts) = known.queue.counts.filter(|_| is_known) else {
         let text = format!("the leader of queue {name} does not answer");
         return Err(Refusal::Unavailable(text));
     };
@@ -173,13 +210,13 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         0 => (Vec::new(), Vec::new()),
         _ => consumer_details(api, &name, &known, &names).await,
     };
-    let mut shown = book.with(shape(&known, &names), Key::of_queue(&known.queue).as_ref());
+    let mut shown = book.with(shape(&known, &names), key.as_ref());
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));
         fields.insert("incoming".to_owned(), json!([]));
     }
-    Ok(Answer::object(shown).without(silent))
+    Ok(Answer::object(shown).without(silent).without(book.silent))
 }
 
 /// The consumers of a queue, and the nodes that did not answer.
@@ -194,9 +231,11 @@ async fn consumer_details(
         tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels());
     let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
     let timeout = consumers::timeout_ms(&known.queue);
+    let silent = channels.silent;
     let channels = Channels::of(&channels.items);
     let shape = |one| consumers::shape(one, timeout, &channels, names);
-    (of_queue.map(shape).collect(), consumers.silent)
+    let shown = of_queue.map(shape).collect();
+    (shown, [consumers.silent, silent].concat())
 }
 
 /// The declare of a queue, as its request says.

@@ -1,7 +1,9 @@
 //! Messages of a queue, browsed and explained: `quorate/queues/{vhost}/{queue}/messages` and below.
-//! The user needs what a consumer of the queue needs; nothing is consumed.
+//! The user needs what a consumer of the queue needs, and only an administrator sees into queues that
+//! belong to a connection; nothing is consumed.
 
 use crate::api::call::{Answer, Api, Call};
+use crate::api::caller::Caller;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
 use crate::wire;
@@ -61,8 +63,12 @@ fn number<T: FromStr>(query: &Query, name: &str) -> Result<Option<T>, Refusal> {
     }
 }
 
-/// What a query asks of a page.
-fn request(name: &ResourceName, query: &Query) -> Result<wire::BrowseRequest, Refusal> {
+/// What a query of a caller asks of a page.
+fn request(
+    name: &ResourceName,
+    query: &Query,
+    caller: &Caller,
+) -> Result<wire::BrowseRequest, Refusal> {
     let parts = MessageFilter::PARTS.into_iter().flat_map(|part| {
         let values = query.all(part);
         values.map(move |value| wire::FilterPart { name: part.to_owned(), value: value.to_owned() })
@@ -76,13 +82,14 @@ fn request(name: &ResourceName, query: &Query) -> Result<wire::BrowseRequest, Re
         count: number(query, "count")?,
         filter: parts.collect(),
         truncate: number(query, "truncate")?,
+        refuse_exclusive: !caller.is_administrator(),
     })
 }
 
 /// A page of messages.
 pub(crate) async fn page(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = readable(api, call)?;
-    answer(api.browser.browse(request(&name, &call.query)?).await)
+    answer(api.browser.browse(request(&name, &call.query, &call.caller)?).await)
 }
 
 /// One message, explained.
@@ -94,6 +101,7 @@ pub(crate) async fn explain(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         vhost: name.vhost.to_string(),
         queue: name.name.to_string(),
         position: call.name("position").unwrap_or_default().to_owned(),
+        refuse_exclusive: !call.caller.is_administrator(),
     };
     answer(api.browser.explain(request).await)
 }
@@ -103,6 +111,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::api::tests::caller;
     use quorate_types::ShortString;
 
     fn name() -> ResourceName {
@@ -115,7 +124,10 @@ mod tests {
             "from=4.1.0&count=5&header=a%3Db&header=c=d&routing_key=x.%23&reason=expired\
              &death_queue=w&min_age=5s&truncate=9&other=1",
         );
-        let request = request(&name(), &query).unwrap();
+        let request = request(&name(), &query, &caller("management")).unwrap();
+        assert!(request.refuse_exclusive);
+        let of_administrator = super::request(&name(), &query, &caller("administrator")).unwrap();
+        assert!(!of_administrator.refuse_exclusive);
         assert_eq!(
             (request.from.as_str(), request.count, request.truncate),
             ("4.1.0", Some(5), Some(9))
@@ -139,7 +151,8 @@ mod tests {
             ("count=x", "count must be a number from 0, not 'x'"),
             ("truncate=-1", "truncate must be a number from 0, not '-1'"),
         ] {
-            let refused = request(&name(), &Query::parse(query)).unwrap_err();
+            let refused =
+                request(&name(), &Query::parse(query), &caller("management")).unwrap_err();
             assert_eq!(refused, Refusal::BadRequest(text.to_owned()));
         }
     }

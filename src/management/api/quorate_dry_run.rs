@@ -11,33 +11,33 @@ use crate::api::route::Method;
 use quorate_broker::DryRun;
 use quorate_catalog::{PolicyKind, PolicyName};
 
-async fn weighed(api: &Api, run: &DryRun) -> Result<Answer, Refusal> {
-    answer(Ok(api.browser.weighed(run).await))
+async fn weighed(api: &Api, run: DryRun) -> Result<Answer, Refusal> {
+    answer(api.browser.weighed(run).await)
 }
 
 /// What setting or clearing a policy would do.
 pub(crate) async fn policy(api: &Api, call: &Call, kind: PolicyKind) -> Result<Answer, Refusal> {
     let vhost = call.vhost(api)?;
-    let operator = api.broker.operator();
+    let dry_runs = api.broker.dry_runs();
     if call.method == Method::Delete {
         let name = PolicyName { kind, vhost, name: call.short("name")? };
         if !api.broker.views().policies(kind, &name.vhost)?.iter().any(|it| it.name == name.name) {
             return Err(Refusal::NoObject);
         }
-        return weighed(api, &operator.dry_run_clear_policy(name).await?).await;
+        return weighed(api, dry_runs.clear_policy(name).await?).await;
     }
     let policy = given(kind, &vhost, &call.new_name("name")?, &call.fields()?)?;
-    weighed(api, &operator.dry_run_policy(policy).await?).await
+    weighed(api, dry_runs.policy(policy).await?).await
 }
 
 /// What definitions would do.
 pub(crate) async fn definitions(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let run = api.broker.operator().dry_run_definitions(text(call)?.into()).await?;
-    weighed(api, &run).await
+    let run = api.broker.dry_runs().definitions(text(call)?.into()).await?;
+    weighed(api, run).await
 }
 
 /// What definitions of a virtual host would do.
 pub(crate) async fn vhost_definitions(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let text = text_of_vhost(call, &call.vhost(api)?)?;
-    weighed(api, &api.broker.operator().dry_run_definitions(text.into()).await?).await
+    weighed(api, api.broker.dry_runs().definitions(text.into()).await?).await
 }

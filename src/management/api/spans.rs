@@ -3,7 +3,7 @@
 
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
-use crate::rates::SAMPLES_MAX;
+use crate::rates::{ALL_SAMPLES_MAX, SAMPLES_MAX};
 use crate::wire;
 
 /// What a request asks of statistics.
@@ -43,7 +43,35 @@ impl Spans {
             rates: self.rates,
             data: self.data,
             node: self.node,
+            queues: Vec::new(),
         }
+    }
+
+    /// The same without samples.
+    pub(crate) fn without_samples(&self) -> Self {
+        Self { is_off: self.is_off, ..Self::default() }
+    }
+
+    /// True if samples are asked for.
+    pub(crate) fn has_samples(&self) -> bool {
+        *self != self.without_samples()
+    }
+
+    /// The refusal of too many samples, which names the parameters that ask for them.
+    pub(crate) fn too_many(&self) -> Refusal {
+        let asked = [
+            ("lengths_age and lengths_incr", self.lengths),
+            ("msg_rates_age and msg_rates_incr", self.rates),
+            ("data_rates_age and data_rates_incr", self.data),
+            ("node_stats_age and node_stats_incr", self.node),
+        ];
+        let names: Vec<_> = asked.iter().filter(|(_, span)| span.is_some()).collect();
+        let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+        Refusal::BadRequest(format!(
+            "{} ask for more than {ALL_SAMPLES_MAX} samples of the objects of this list: ask for \
+             fewer samples, or for fewer objects",
+            names.join(", ")
+        ))
     }
 }
 
@@ -81,6 +109,9 @@ mod tests {
         let span = wire::Span { end_ms: 12_345_000, age_ms: 60_000, step_ms: 5_000 };
         assert_eq!((request.rates, request.lengths), (Some(span), None));
         assert!(parse("disable_stats=true").unwrap().is_off);
+        assert!(spans.has_samples() && !spans.without_samples().has_samples());
+        let Refusal::BadRequest(text) = spans.too_many() else { unreachable!() };
+        assert!(text.starts_with("msg_rates_age and msg_rates_incr ask for more"), "{text}");
         for wrong in [
             "lengths_age=x&lengths_incr=5",
             "lengths_age=60&lengths_incr=0",

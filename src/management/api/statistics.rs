@@ -2,13 +2,16 @@
 //! for them.
 
 use crate::api::call::{Api, Call};
+use crate::api::list::Wanted;
 use crate::api::refusal::Refusal;
 use crate::api::spans::Spans;
-use crate::rates::{self, fields_of, shown};
+use crate::api::uri::Query;
+use crate::rates::fields::{Asked, Field};
+use crate::rates::{self, check_samples, fields_of, shown};
 use crate::wire::{self, SampledKind};
 use quorate_types::ResourceName;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What names an object of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +70,24 @@ pub(crate) struct Book {
     pub(crate) silent: Vec<u32>,
 }
 
+/// True if a request shows, or sorts by, something that comes from statistics: all fields if it names
+/// no columns.
+fn is_needed(query: &Query, kind: SampledKind) -> bool {
+    let Some(columns) = query.get("columns") else { return true };
+    let names = columns.split(',').chain(query.get("sort").unwrap_or_default().split(','));
+    let names: BTreeSet<&str> =
+        names.map(|path| path.split('.').next().unwrap_or_default()).collect();
+    // The totals of these are shown among the other fields.
+    let has_total = |field: &Field| match field.asked {
+        Asked::Data | Asked::Node => names.contains(field.name),
+        Asked::Lengths | Asked::Rates => false,
+    };
+    // What is shown of nodes is made of statistics in more than one way, and small.
+    kind == SampledKind::Node
+        || Wanted::Only(&names).has_statistics()
+        || fields_of(kind).iter().any(has_total)
+}
+
 /// What a request asks of statistics.
 ///
 /// # Errors
@@ -77,35 +98,87 @@ pub(crate) fn spans(call: &Call) -> Result<Spans, Refusal> {
 
 impl Book {
     /// The statistics of all objects of a kind, or only of those of the virtual host in the path.
-    pub(crate) async fn of(api: &Api, call: &Call, spans: &Spans, kind: SampledKind) -> Self {
+    ///
+    /// # Errors
+    /// 400: too many samples are asked for.
+    pub(crate) async fn of(
+        api: &Api,
+        call: &Call,
+        spans: &Spans,
+        kind: SampledKind,
+    ) -> Result<Self, Refusal> {
         let vhost = call.name("vhost").map(str::to_owned);
-        Self::ask(api, spans, wire::StatisticsRequest { vhost, ..spans.request(kind) }).await
+        let request = wire::StatisticsRequest { vhost, ..spans.request(kind) };
+        Self::ask(api, call, spans, request).await
     }
 
     /// The statistics of one queue or exchange.
+    ///
+    /// # Errors
+    /// 400: too many samples are asked for.
     pub(crate) async fn of_one(
         api: &Api,
-        spans: &Spans,
-        kind: SampledKind,
+        call: &Call,
+        (spans, kind): (&Spans, SampledKind),
         name: &ResourceName,
-    ) -> Self {
+    ) -> Result<Self, Refusal> {
         let (vhost, name) = (Some(name.vhost.to_string()), Some(name.name.to_string()));
-        Self::ask(api, spans, wire::StatisticsRequest { vhost, name, ..spans.request(kind) }).await
+        let request = wire::StatisticsRequest { vhost, name, ..spans.request(kind) };
+        Self::ask(api, call, spans, request).await
     }
 
-    async fn ask(api: &Api, spans: &Spans, request: wire::StatisticsRequest) -> Self {
+    /// The statistics of some queues.
+    ///
+    /// # Errors
+    /// 400: too many samples are asked for.
+    pub(crate) async fn of_queues(
+        api: &Api,
+        call: &Call,
+        spans: &Spans,
+        queues: Vec<wire::QueueId>,
+    ) -> Result<Self, Refusal> {
+        let request = spans.request(SampledKind::Queues);
+        Self::ask(api, call, spans, wire::StatisticsRequest { queues, ..request }).await
+    }
+
+    async fn ask(
+        api: &Api,
+        call: &Call,
+        spans: &Spans,
+        request: wire::StatisticsRequest,
+    ) -> Result<Self, Refusal> {
         let kind = request.kind();
-        let mut book =
-            Self { kind, is_off: spans.is_off, statistics: BTreeMap::new(), silent: Vec::new() };
-        if spans.is_off {
-            return book;
+        let is_off = spans.is_off || !is_needed(&call.query, kind);
+        let mut book = Self { kind, is_off, statistics: BTreeMap::new(), silent: Vec::new() };
+        if is_off {
+            return Ok(book);
         }
-        let listed = api.cluster.statistics(request).await;
+        let asked = request.clone();
+        let listed = api.cluster.statistics(request).await.map_err(|_| spans.too_many())?;
         book.silent = listed.silent;
         for statistic in listed.items {
             book.add(statistic);
         }
-        book
+        check_samples(&asked, book.statistics.len()).map_err(|_| spans.too_many())?;
+        Ok(book)
+    }
+
+    /// Takes over the samples of some objects from another book, and the nodes that it misses.
+    pub(crate) fn take_samples(&mut self, other: Self) {
+        for (key, statistic) in other.statistics {
+            match self.statistics.get_mut(&key) {
+                Some(known) => known.samples = statistic.samples,
+                None => drop(self.statistics.insert(key, statistic)),
+            }
+        }
+        self.silent.extend(other.silent);
+    }
+
+    /// True if the rates of an object may be missing because this node, which has them, did not
+    /// answer.
+    pub(crate) fn misses(&self, key: Option<&Key>, node: u32) -> bool {
+        let is_known = key.is_some_and(|key| self.statistics.contains_key(key));
+        !is_known && self.silent.contains(&node)
     }
 
     fn add(&mut self, statistic: wire::Statistic) {
@@ -183,6 +256,61 @@ mod tests {
         queues.add(queue);
         let shown = queues.with(json!({}), Some(&Key::Queue(1, 0, 2, 0)));
         assert_eq!(shown.pointer("/message_stats/publish"), Some(&json!(5)));
+    }
+
+    #[test]
+    fn statistics_are_fetched_if_a_column_or_the_order_needs_them() {
+        let is_needed = |query: &str, kind| is_needed(&Query::parse(query), kind);
+        for query in [
+            "",
+            "sort=message_stats.publish",
+            "columns=name,message_stats.publish",
+            "columns=name,messages_details.rate",
+            "columns=name&sort=messages_details.rate",
+        ] {
+            assert!(is_needed(query, SampledKind::Queues), "{query}");
+        }
+        for query in ["columns=name", "columns=name,messages&sort=messages", "columns="] {
+            assert!(!is_needed(query, SampledKind::Queues), "{query}");
+        }
+        // A virtual host has this total from its statistics.
+        assert!(is_needed("columns=recv_oct", SampledKind::Vhosts));
+        assert!(!is_needed("columns=messages", SampledKind::Vhosts));
+        assert!(is_needed("columns=name", SampledKind::Node));
+    }
+
+    /// An autoscaler would take a missing rate for 0.
+    #[test]
+    fn rates_are_missing_if_the_leader_is_silent() {
+        let id = wire::QueueId { group: 1, node: 0, index: 2, position: 0 };
+        let statistic = wire::Statistic { queue: Some(id), ..wire::Statistic::default() };
+        let mut queues = Book { silent: vec![3], ..book(SampledKind::Queues) };
+        let key = Key::of(SampledKind::Queues, &statistic);
+        assert!(queues.misses(key.as_ref(), 3) && !queues.misses(key.as_ref(), 2));
+        queues.add(statistic);
+        assert!(!queues.misses(key.as_ref(), 3), "another node leads it now");
+    }
+
+    #[test]
+    fn the_samples_of_a_page_are_taken_over() {
+        let id = |index| Some(wire::QueueId { group: 1, node: 0, index, position: 0 });
+        let samples = vec![wire::Samples { values: vec![1], ..wire::Samples::default() }];
+        let of = |index, total, samples: &[wire::Samples]| wire::Statistic {
+            queue: id(index),
+            totals: vec![total],
+            samples: samples.to_vec(),
+            ..wire::Statistic::default()
+        };
+        let mut all = Book { silent: vec![2], ..book(SampledKind::Queues) };
+        all.add(of(1, 7, &[]));
+        let mut page = Book { silent: vec![3], ..book(SampledKind::Queues) };
+        page.add(of(1, 8, &samples));
+        page.add(of(2, 9, &samples));
+        all.take_samples(page);
+        let got = |index| all.get(&Key::Queue(1, 0, index, 0));
+        assert_eq!(got(1), Some(&of(1, 7, &samples)), "its place in the order stays");
+        assert_eq!(got(2), Some(&of(2, 9, &samples)));
+        assert_eq!(all.silent, [2, 3]);
     }
 
     /// NServiceBus and others ask for none.

@@ -3,6 +3,7 @@
 use crate::api::body::Fields;
 use crate::api::call::{Answer, Api, Call};
 use crate::api::cluster::KnownQueue;
+use crate::api::counts::Messages;
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
@@ -15,9 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How lists of virtual hosts are sorted.
 const ORDER: &[&str] = &["name"];
-
-/// Ready and unacknowledged messages.
-type Messages = (u64, u64);
 
 /// A virtual host as lists show it. `messages` are those in its queues, if they were asked for.
 fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> Value {
@@ -41,10 +39,10 @@ fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> 
         "protected_from_deletion": record.protected,
         "cluster_state": states,
     });
-    if let (Some((ready, unacknowledged)), Some(fields)) = (messages, shown.as_object_mut()) {
-        fields.insert("messages".to_owned(), ready.saturating_add(unacknowledged).into());
-        fields.insert("messages_ready".to_owned(), ready.into());
-        fields.insert("messages_unacknowledged".to_owned(), unacknowledged.into());
+    if let (Some(messages), Some(fields)) = (messages, shown.as_object_mut()) {
+        fields.insert("messages".to_owned(), messages.all().into());
+        fields.insert("messages_ready".to_owned(), messages.ready.into());
+        fields.insert("messages_unacknowledged".to_owned(), messages.unacknowledged.into());
     }
     shown
 }
@@ -54,9 +52,7 @@ fn totals(queues: &[KnownQueue]) -> BTreeMap<&str, Messages> {
     let mut totals: BTreeMap<&str, Messages> = BTreeMap::new();
     for known in queues {
         let counts = known.queue.counts.unwrap_or_default();
-        let total = totals.entry(known.queue.vhost.as_str()).or_default();
-        total.0 = total.0.saturating_add(counts.ready);
-        total.1 = total.1.saturating_add(counts.unacknowledged);
+        totals.entry(known.queue.vhost.as_str()).or_default().add(&counts);
     }
     totals
 }
@@ -78,6 +74,7 @@ async fn shown(
         Names::of(api),
         Book::of(api, call, &spans, SampledKind::Vhosts),
     );
+    let book = book?;
     let members = api.cluster.view().members;
     let running = members.iter().filter(|member| member.running);
     let nodes: Vec<String> =
@@ -88,7 +85,8 @@ async fn shown(
         let shown = shape(record, with_totals.then_some(messages), &nodes);
         book.with(shown, Some(&Key::Vhost(record.name.to_string())))
     };
-    Ok((records.iter().map(value).collect(), queues.silent))
+    let items = records.iter().map(value).collect();
+    Ok((items, queues.silent.into_iter().chain(book.silent).collect()))
 }
 
 /// The virtual hosts that the caller may use; all of them for a monitor.
@@ -215,7 +213,8 @@ mod tests {
             protected: false,
         };
         let nodes = ["rabbit1@a".to_owned()];
-        let shown = shape(&record, Some((3, 2)), &nodes);
+        let messages = Messages { ready: 3, unacknowledged: 2, delayed: 1 };
+        let shown = shape(&record, Some(messages), &nodes);
         let without = [
             "message_stats",
             "messages_details",
@@ -227,7 +226,7 @@ mod tests {
             "send_oct_details",
         ];
         assert_has_keys(&shown, include_str!("gold/vhosts.json"), &without);
-        assert_eq!(shown.get("messages"), Some(&json!(5)));
+        assert_eq!(shown.get("messages"), Some(&json!(6)));
         assert_eq!(shown.get("cluster_state"), Some(&json!({ "rabbit1@a": "running" })));
         assert_eq!(shape(&record, None, &nodes).get("messages"), None);
     }

@@ -75,7 +75,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the parameters `family`, `vhost` and `queue`, each of which may come several times.
+    /// Reads the parameters `family` and `vhost`, each of which may come several times, as in
+    /// RabbitMQ, and `queue`, a regular expression.
     ///
     /// # Errors
     /// A text that names what is wrong.
@@ -91,6 +92,9 @@ impl Wanted {
                     wanted.families.insert(*family);
                 }
                 "vhost" => drop(wanted.vhosts.insert(value.to_owned())),
+                "queue" if wanted.queues.is_some() => {
+                    return Err("queue may be given once".to_owned());
+                }
                 "queue" => wanted.queues = Some(queue_filter(value)?),
                 // As in RabbitMQ, what is not known is left out.
                 _ => {}
@@ -230,6 +234,10 @@ mod tests {
         };
         assert_eq!(wanted("family", "queue_coarse_metrics"), Ok(()));
         assert_eq!(wanted("family", "nope"), Err("family is not known: nope".to_owned()));
+        let twice = Wanted::parse([("queue", "a"), ("queue", "b")].into_iter()).map(|_| ());
+        assert_eq!(twice, Err("queue may be given once".to_owned()));
+        let families = ["queue_metrics", "node_metrics"].map(|family| ("family", family));
+        assert!(Wanted::parse(families.into_iter()).is_ok());
         assert!(wanted("queue", "(").is_err_and(|text| text.contains("regular expression")));
     }
 }

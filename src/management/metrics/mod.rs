@@ -278,7 +278,7 @@ fn clients(page: &mut Page, prefix: &str, view: &MetricsView) {
 fn queues(page: &mut Page, view: &MetricsView) {
     let ready = view.messages_ready;
     let unacknowledged = view.messages_unacknowledged;
-    let waiting = view.dead_letters_waiting;
+    let waiting = view.messages_delayed + view.dead_letters_waiting;
     let gauges = [
         ("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", ready),
         (

@@ -60,7 +60,9 @@ pub(super) fn queue_coarse(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
                 "queue_messages",
                 "gauge",
                 "Sum of ready and unacknowledged messages - total queue depth",
-                |queue| queue.ready + queue.unacknowledged + queue.dead_letters_waiting,
+                |queue| {
+                    queue.ready + queue.unacknowledged + queue.delayed + queue.dead_letters_waiting
+                },
             ),
         ],
     );

@@ -56,6 +56,7 @@ fn view() -> MetricsView {
         ],
         messages_ready: 11,
         messages_unacknowledged: 4,
+        messages_delayed: 2,
         received: 100,
         logins: vec![Attempts { protocol: LoginProtocol::Amqp091, succeeded: 3, failed: 1 }],
         log_files: LogFiles { wal: 1, mem_tables: 2, tables: 3 },
@@ -90,6 +91,7 @@ fn figures() -> Figures {
         ready,
         ready_bytes: 7 * ready,
         unacknowledged: 1,
+        delayed: 1,
         consumers: 2,
         dead_letters_waiting: 0,
         oldest_age_ms: Some(1_500),
@@ -186,7 +188,7 @@ fn a_detailed_scrape_has_what_it_asks_for() {
         [
             "rabbitmq_detailed_queue_messages_ready{vhost=\"/\",queue=\"other\"} 0",
             "rabbitmq_detailed_queue_messages_unacked{vhost=\"/\",queue=\"other\"} 1",
-            "rabbitmq_detailed_queue_messages{vhost=\"/\",queue=\"other\"} 1",
+            "rabbitmq_detailed_queue_messages{vhost=\"/\",queue=\"other\"} 2",
         ]
     );
     assert_eq!(text.matches("rabbitmq_identity_info{").count(), 1);

@@ -22,11 +22,20 @@ use crate::source::Source;
 use crate::wire::{self, SampledKind};
 use parking_lot::Mutex;
 use quorate_types::{GroupId, ResourceName, ShortString, VhostName};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Samples of one field in one answer.
 pub(crate) const SAMPLES_MAX: u64 = 500;
+/// Samples of all fields of all objects in one answer. Between nodes they take 10 bytes each at most,
+/// so that an answer is far below the 4 MiB that gRPC takes in one message.
+pub(crate) const ALL_SAMPLES_MAX: u64 = 200_000;
+
+/// A request asks for more than [`ALL_SAMPLES_MAX`] samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {ALL_SAMPLES_MAX} samples are asked for")]
+pub(crate) struct TooManySamples;
 /// Rows of a history, however short the interval is.
 const ROWS_MAX: u64 = 721;
 
@@ -115,11 +124,14 @@ impl Rates {
     }
 
     /// What this node has sampled of the objects that a request asks for.
+    ///
+    /// # Errors
+    /// These objects have too many samples together.
     pub(crate) fn answer(
         &self,
         request: &wire::StatisticsRequest,
         me: u32,
-    ) -> Vec<wire::Statistic> {
+    ) -> Result<Vec<wire::Statistic>, TooManySamples> {
         let sampler = self.sampler.lock();
         let kind = request.kind();
         let objects = match kind {
@@ -129,13 +141,36 @@ impl Rates {
             SampledKind::Connections | SampledKind::Channels => client_objects(&sampler, kind),
             SampledKind::Node => {
                 let key = wire::Statistic { node: me, ..wire::Statistic::default() };
-                return vec![node_statistic(&sampler, request, key)];
+                return Ok(vec![node_statistic(&sampler, request, key)]);
             }
         };
+        check_samples(request, objects.len())?;
         let fields = fields_of(kind);
         let show = |(key, history)| statistic(history, fields, request, key);
-        objects.into_iter().map(show).collect()
+        Ok(objects.into_iter().map(show).collect())
     }
+}
+
+/// Checks, before samples are copied, that a request does not ask for too many of so many objects.
+/// Single nodes are few, and always shown.
+///
+/// # Errors
+/// It does.
+pub(crate) fn check_samples(
+    request: &wire::StatisticsRequest,
+    objects: usize,
+) -> Result<(), TooManySamples> {
+    let kind = request.kind();
+    let spans = fields_of(kind).iter().filter_map(|field| span_of(request, *field));
+    let of_field = |span: wire::Span| {
+        (span.age_ms.checked_div(span.step_ms).unwrap_or_default()).saturating_add(1)
+    };
+    let of_one = spans.map(of_field).fold(0u64, u64::saturating_add);
+    let all = of_one.saturating_mul(u64::try_from(objects).unwrap_or(u64::MAX));
+    if kind == SampledKind::Node || objects <= 1 || all <= ALL_SAMPLES_MAX {
+        return Ok(());
+    }
+    Err(TooManySamples)
 }
 
 /// Objects with names, as far as the request wants them, and their histories.
@@ -156,10 +191,13 @@ fn named_objects<'a>(
     };
     match request.kind() {
         SampledKind::Queues => {
+            let only = |id: &wire::QueueId| (id.group, id.node, id.index, id.position);
+            let chosen: BTreeSet<_> = request.queues.iter().map(only).collect();
             let names = sampler.queues.iter().filter_map(|(id, history)| {
                 let name = sampler.name(*id).filter(|name| is_wanted(name))?;
-                let queue = Some(convert::queue_id(*id));
-                Some((wire::Statistic { queue, ..named(name) }, history))
+                let id = convert::queue_id(*id);
+                let is_chosen = chosen.is_empty() || chosen.contains(&only(&id));
+                is_chosen.then(|| (wire::Statistic { queue: Some(id), ..named(name) }, history))
             });
             names.collect()
         }

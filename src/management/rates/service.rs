@@ -1,6 +1,7 @@
 //! The service by which nodes ask each other for their samples.
 
 use crate::admin::{Batches, batches, check};
+use crate::parts::viewed;
 use crate::rates::Rates;
 use crate::wire::{self, statistics_server::Statistics};
 use quorate_broker::Broker;
@@ -61,7 +62,10 @@ impl Statistics for StatisticsService {
     ) -> Result<Response<Self::GetStatisticsStream>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let answer = self.rates.answer(&request, u32::from(self.broker.node().0));
+        let (rates, me) = (self.rates.clone(), u32::from(self.broker.node().0));
+        let answer = viewed(move || rates.answer(&request, me)).await?;
+        // The code that the asking node takes for this answer (`api::cluster`).
+        let answer = answer.map_err(|error| Status::out_of_range(error.to_string()))?;
         Ok(batches(answer, Vec::new(), |statistics, _| wire::StatisticsPart { statistics }))
     }
 

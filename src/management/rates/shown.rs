@@ -106,7 +106,7 @@ fn insert_samples(details: &mut Map<String, Value>, samples: &wire::Samples) {
         return;
     };
     let count = samples.values.len() as u64;
-    let sum: u64 = samples.values.iter().sum();
+    let sum: u128 = samples.values.iter().map(|value| u128::from(*value)).sum();
     let span_s = (count - 1) as f64 * samples.step_ms as f64 / 1_000.0;
     let rise = *newest as f64 - *oldest as f64;
     details.insert("avg_rate".to_owned(), (if span_s > 0.0 { rise / span_s } else { 0.0 }).into());

@@ -19,6 +19,7 @@ fn queue(index: u64, traffic: Traffic) -> QueueFigure {
         ready: traffic.published - traffic.acknowledged,
         ready_bytes: 0,
         unacknowledged: 0,
+        delayed: 0,
         consumers: 0,
         dead_letters_waiting: 0,
         oldest_age_ms: None,
@@ -53,7 +54,7 @@ fn request(kind: SampledKind, lengths: Option<wire::Span>) -> wire::StatisticsRe
 }
 
 fn shown(rates: &Rates, kind: SampledKind, lengths: Option<wire::Span>) -> Value {
-    let answer = rates.answer(&request(kind, lengths), 1);
+    let answer = rates.answer(&request(kind, lengths), 1).unwrap();
     let mut value = json!({});
     shown::insert(&mut value, fields_of(kind), answer.first());
     value
@@ -62,7 +63,7 @@ fn shown(rates: &Rates, kind: SampledKind, lengths: Option<wire::Span>) -> Value
 #[test]
 fn a_queue_has_the_rates_that_scalers_read() {
     let rates = sampled(3);
-    let answer = rates.answer(&request(SampledKind::Queues, None), 1);
+    let answer = rates.answer(&request(SampledKind::Queues, None), 1).unwrap();
     assert_eq!(answer.len(), 1, "a queue without traffic has no samples");
     let value = shown(&rates, SampledKind::Queues, None);
     let at = |path: &str| value.pointer(path).cloned().unwrap();
@@ -101,6 +102,77 @@ fn samples_are_shown_as_rabbitmq_shows_them() {
     ]]
     .assert_eq(&value.get("messages_details").unwrap().to_string());
     assert_eq!(value.pointer("/message_stats/publish_details/samples"), None);
+}
+
+/// RabbitMQ's page shows so many of one object.
+#[test]
+fn the_samples_of_an_answer_are_bounded() {
+    let span = wire::Span { end_ms: 0, age_ms: 499_000, step_ms: 1_000 };
+    let lengths = request(SampledKind::Queues, Some(span));
+    // Three lengths of 500 samples each.
+    assert_eq!(check_samples(&lengths, 133), Ok(()));
+    assert_eq!(check_samples(&lengths, 134), Err(TooManySamples));
+    assert_eq!(check_samples(&request(SampledKind::Queues, None), 1_000_000), Ok(()));
+    assert_eq!(check_samples(&request(SampledKind::Node, Some(span)), 100), Ok(()));
+    let longest = wire::Span { end_ms: 0, age_ms: u64::MAX, step_ms: 1 };
+    let longest = request(SampledKind::Queues, Some(longest));
+    assert_eq!(check_samples(&longest, 1), Ok(()), "the samples of one field are bounded");
+    assert_eq!(check_samples(&longest, 2), Err(TooManySamples));
+    let zero = wire::Span { step_ms: 0, ..span };
+    assert_eq!(check_samples(&request(SampledKind::Queues, Some(zero)), 1_000), Ok(()));
+}
+
+/// A node refuses before it copies samples; the queues of a page are few.
+#[test]
+fn only_chosen_queues_are_answered() {
+    let rates = sampled(3);
+    let traffic = Traffic { published: 1, ..Traffic::default() };
+    let queues: Vec<_> = (1..=400).map(|index| queue(index, traffic)).collect();
+    for now_ms in [115_000, 120_000] {
+        rates.sampler.lock().take(&Round {
+            now_ms,
+            node: &[0; fields::NODE.len()],
+            commits: &[],
+            figures: &Figures { homes: vec![HOME], queues: queues.clone(), ..Figures::default() },
+        });
+    }
+    let span = wire::Span { end_ms: 120_000, age_ms: 499_000, step_ms: 1_000 };
+    let all = request(SampledKind::Queues, Some(span));
+    assert_eq!(rates.answer(&all, 1), Err(TooManySamples));
+    let id = |index| wire::QueueId { group: 1, node: 0, index, position: 0 };
+    let page = wire::StatisticsRequest { queues: vec![id(7), id(9), id(9_999)], ..all };
+    let answer = rates.answer(&page, 1).unwrap();
+    let names: Vec<_> = answer.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["q7", "q9"]);
+}
+
+/// Two of the largest values are above what 64 bits hold.
+#[test]
+fn the_mean_of_the_largest_samples_is_shown() {
+    let samples = wire::Samples { field: 0, end_ms: 10, step_ms: 5, values: vec![u64::MAX; 3] };
+    let statistic = wire::Statistic { samples: vec![samples], ..wire::Statistic::default() };
+    let mut value = json!({});
+    shown::insert(&mut value, fields::QUEUE, Some(&statistic));
+    let mean = value.pointer("/messages_details/avg").and_then(Value::as_f64).unwrap();
+    assert!((mean / 1.8446744e19 - 1.0).abs() < 1e-6, "{mean}");
+}
+
+/// The bound of an answer keeps each of its messages below the 4 MiB that gRPC takes.
+#[test]
+fn a_part_of_an_answer_is_small_enough_for_grpc() {
+    let objects = 256;
+    let values = vec![u64::MAX; usize::try_from(ALL_SAMPLES_MAX).unwrap() / objects];
+    let samples = wire::Samples { field: 1, end_ms: u64::MAX, step_ms: u64::MAX, values };
+    let statistic = wire::Statistic {
+        vhost: "v".repeat(255),
+        name: "n".repeat(255),
+        totals: vec![u64::MAX; fields::NODE.len()],
+        rates: vec![f64::MAX; fields::NODE.len()],
+        samples: vec![samples],
+        ..wire::Statistic::default()
+    };
+    let part = wire::StatisticsPart { statistics: vec![statistic; objects] };
+    assert!(prost::Message::encoded_len(&part) < 4 << 20);
 }
 
 /// The samples of a day are kept with coarser steps.

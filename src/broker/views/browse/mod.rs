@@ -51,8 +51,6 @@ const STEP_MESSAGES: usize = 128;
 const STEP_BYTES: usize = 1 << 20;
 /// What a message takes in a page besides its body and properties, about.
 const OVERHEAD_BYTES: usize = 512;
-/// Pages that are read at the same time on a node.
-pub(crate) const LOOKS_MAX: usize = 4;
 
 /// What a page shall have.
 #[derive(Clone, Debug)]
@@ -144,10 +142,7 @@ impl Node {
         self: &Arc<Self>,
         look: impl FnOnce(Arc<Self>) -> Result<T, LookError> + Send + 'static,
     ) -> Result<T, LookError> {
-        let turn = Arc::clone(&self.looks).acquire_owned();
-        let Ok(Ok(turn)) = tokio::time::timeout(5 * PAGE_TIME_MAX, turn).await else {
-            return Err(LookError::Busy);
-        };
+        let turn = self.turns.look().await.ok_or(LookError::Busy)?;
         let node = Arc::clone(self);
         let looked = tokio::task::spawn_blocking(move || {
             let _turn = turn;

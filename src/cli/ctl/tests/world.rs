@@ -1,6 +1,6 @@
 //! Nodes with simulated views behind real admin services.
 
-use super::process::OneProcess;
+use super::{facts::facts, process::OneProcess};
 use crate::cli::secret;
 use quorate_broker::view::*;
 use quorate_broker::{
@@ -16,17 +16,14 @@ use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer,
     process_admin_server::ProcessAdminServer,
 };
-use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, ProcessService, Pulses,
-    Source,
-};
+use quorate_management::{AccessService, AdminService, Peers, ProcessService, Pulses, Source};
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
@@ -111,26 +108,6 @@ pub(super) fn start(nodes: u16) -> Cluster {
         served.recv().unwrap();
     }
     Cluster { addresses, worlds, secret_file, _runtime: runtime }
-}
-
-fn facts(id: u16) -> NodeFacts {
-    NodeFacts {
-        id: NodeId(id),
-        name: Naming::RabbitMq.name(NodeId(id), "127.0.0.1:7672"),
-        naming: Naming::RabbitMq,
-        product: "RabbitMQ".to_owned(),
-        product_version: "4.3.5".to_owned(),
-        version: "0.1.0".to_owned(),
-        data_dir: "/data".to_owned(),
-        config_file: "/etc/quorate.toml".to_owned(),
-        listeners: vec![ListenerFacts {
-            interface: "127.0.0.1".to_owned(),
-            port: 5671 + id,
-            protocol: "amqp",
-            purpose: "AMQP 0-9-1",
-        }],
-        started: Instant::now(),
-    }
 }
 
 fn short(text: &str) -> ShortString {

@@ -23,7 +23,11 @@ function setUser(context, user) {
       const name = user?.name ?? given.name;
       const body = { tags: given.tags };
       if (given.password) body.password = given.password;
-      else if (user) Object.assign(body, { password_hash: user.password_hash, hashing_algorithm: user.hashing_algorithm });
+      else if (user) {
+        // Read anew: another may have set a password since the dialog was opened.
+        const { password_hash, hashing_algorithm } = await get(path("users", name), null, context.signal);
+        Object.assign(body, { password_hash, hashing_algorithm });
+      }
       else body.password_hash = "";
       await request("PUT", path("users", name), { body });
       await context.refresh();
