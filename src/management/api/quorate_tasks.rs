@@ -166,7 +166,12 @@ fn filter(fields: &Map<String, Value>) -> Result<Vec<(ShortString, String)>, Ref
                     parts.push((name.clone(), text(part, value)?));
                 }
             }
-            value => parts.push((name, text(part, value)?)),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => parts.push((name, text(part, value)?)),
         }
     }
     Ok(parts)

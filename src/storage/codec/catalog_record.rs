@@ -69,10 +69,7 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(EXCHANGE);
             put_name(exchange, &mut out);
         }
-        CatalogKey::Binding(id) => {
-            out.put_u8(BINDING);
-            out.put_u64(id.0);
-        }
+        CatalogKey::Binding(id) => put_numbered(BINDING, id.0, &mut out),
         CatalogKey::Queue(queue) => {
             out.put_u8(QUEUE);
             put_queue_key(*queue, &mut out);
@@ -100,20 +97,19 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(MEMBER);
             out.put_u16(node.0);
         }
-        CatalogKey::Forgotten(incarnation) => {
-            out.put_u8(FORGOTTEN);
-            out.put_u64(incarnation.0);
-        }
+        CatalogKey::Forgotten(incarnation) => put_numbered(FORGOTTEN, incarnation.0, &mut out),
         CatalogKey::Placement(group) => {
             out.put_u8(PLACEMENT);
             out.put_u16(group.0);
         }
-        CatalogKey::Task(id) => {
-            out.put_u8(TASK);
-            out.put_u64(id.0);
-        }
+        CatalogKey::Task(id) => put_numbered(TASK, id.0, &mut out),
     }
     out.freeze()
+}
+
+fn put_numbered(kind: u8, number: u64, out: &mut BytesMut) {
+    out.put_u8(kind);
+    out.put_u64(number);
 }
 
 /// Decodes a record's key.

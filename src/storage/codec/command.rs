@@ -105,14 +105,17 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             put_int(out, *life);
         }
         Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
-        Command::TaskStep(step) => {
-            out.put_u8(TASK_STEP);
-            put_task_step(step, out);
-        }
-        Command::ForgetTask { queue, task } => {
-            put_on_queue(FORGET_TASK, *queue, &[], out);
-            put_int(out, task.0);
-        }
+        Command::TaskStep(_) | Command::ForgetTask { .. } => put_task_command(command, out),
+    }
+}
+
+fn put_task_command(command: &Command, out: &mut BytesMut) {
+    if let Command::TaskStep(step) = command {
+        out.put_u8(TASK_STEP);
+        put_task_step(step, out);
+    } else if let Command::ForgetTask { queue, task } = command {
+        put_on_queue(FORGET_TASK, *queue, &[], out);
+        put_int(out, task.0);
     }
 }
 
