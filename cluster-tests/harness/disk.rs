@@ -35,8 +35,8 @@ pub enum CallFault {
 
 /// Place of the number of calls that a fault has changed.
 const HITS: u64 = 7;
-/// Nodes of a cluster, those that join it later included.
-const NODES_MAX: u64 = 5;
+/// The highest id of a node, those that join a cluster later included: each has an id of its own.
+const NODES_MAX: u64 = 64;
 
 const CALLS: &str = include_str!("../faults/calls.c");
 const POWER: &str = include_str!("../faults/power.c");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Clients and tools that nobody here wrote, against a running broker (guest/guest, virtual host /).
-#   run.sh install                                      all of them into ${QUORATE_CACHE_DIR:-~/.cache/quorate}/interop
+#   run.sh install [NAME...]                            all of them, or these, into ${QUORATE_CACHE_DIR:-~/.cache/quorate}/interop
 #   run.sh [--peer] [--http HOST:PORT[,...]] [--only NAME] HOST:PORT [...]    runs all, or one:
 #     clients: pika aio_pika amqplib amqp091 celery; tools, which use the HTTP API at --http: management
 #     http_client rabbitmqadmin (the last two are the tests that these crates bring along, see README.md)
@@ -113,8 +113,12 @@ usage() {
 }
 
 if [ "${1:-}" = install ]; then
-  [ $# = 1 ] || usage
-  for client in "${CLIENTS[@]}" "${TOOLS[@]}"; do install "$client"; done
+  shift
+  [ $# -gt 0 ] || set -- "${CLIENTS[@]}" "${TOOLS[@]}"
+  for client in "$@"; do
+    [[ " ${CLIENTS[*]} ${TOOLS[*]} " == *" $client "* ]] || usage
+    install "$client"
+  done
   exit
 fi
 

@@ -54,7 +54,8 @@ pub(crate) fn begin(filter: &str, format: LogFormat) -> Arc<LogLines> {
     lines
 }
 
-/// Logs only what is at least this important, in place of the setting `log`.
+/// Logs only what is at least this important, in place of the setting `log`. openraft's own lines, which
+/// are many, stay off.
 ///
 /// # Errors
 /// There is no such level, or logging has not begun.
@@ -63,7 +64,7 @@ pub(crate) fn set_level(level: &str) -> Result<(), String> {
         return Err(format!("there is no log level '{level}'"));
     }
     let set = FILTER.get().ok_or("the log of this process has no filter")?;
-    set(EnvFilter::new(level))
+    set(EnvFilter::new(format!("{level},openraft=off")))
 }
 
 /// A writer that escapes every control character except the line end; each call writes a whole

@@ -154,6 +154,15 @@ impl Kind {
         Self::NewAddress,
     ];
 
+    /// Whether nodes join, leave, or lose or change what the others know of them.
+    #[must_use]
+    pub fn changes_members(self) -> bool {
+        matches!(
+            self,
+            Self::ScaleUp | Self::ScaleDown | Self::LostDisk | Self::Drain | Self::NewAddress
+        )
+    }
+
     /// What a fault of this kind occupies.
     #[must_use]
     pub fn occupies(self) -> &'static [Resource] {

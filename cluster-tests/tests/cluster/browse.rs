@@ -323,7 +323,12 @@ async fn a_message_is_explained_by_the_settings_and_routes_of_now() {
     let path = "queues/%2F/dead/messages/1/explain";
     let (status, json) = http(&cluster, 1, GUEST, ("GET", path), "").await;
     assert_eq!(status, 200);
-    assert_eq!(json["text"].as_str().map(str::trim_end), Some(told.trim_end()));
+    // The same, but for the ages, which have grown.
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split_whitespace().filter(|word| word.parse::<u64>().is_err());
+        words.map(str::to_owned).collect()
+    };
+    assert_eq!(json["text"].as_str().map(words), Some(words(&told)));
     assert_eq!(json["ahead"], json!({ "messages": 0, "more": false }));
     // From `dead` back to `work` by a rule would be a cycle, unless a client rejects it.
     let policy = [

@@ -118,6 +118,15 @@ impl FrontState {
         self.fetched = None;
         self.unshown = None;
     }
+
+    /// Drops the references, and what was sent to the present attachment. True if there were any.
+    fn drop_unshown(&mut self) -> bool {
+        let had_any = !self.ready.is_empty();
+        self.clear();
+        self.progress.received = self.progress.shown;
+        self.attachment += 1;
+        had_any
+    }
 }
 
 /// A reference that came from the leader.
@@ -239,15 +248,7 @@ impl FrontConsumer {
     /// Drops undelivered references because the group's leader has been silent for too long. They
     /// are requested again when the leader contacts this node (DLV 5). True if there were any.
     pub(crate) fn drop_unshown(&self) -> bool {
-        Self::drop_unshown_of(&mut self.state.lock())
-    }
-
-    fn drop_unshown_of(state: &mut FrontState) -> bool {
-        let had_any = !state.ready.is_empty();
-        state.clear();
-        state.progress.received = state.progress.shown;
-        state.attachment += 1;
-        had_any
+        self.state.lock().drop_unshown()
     }
 
     /// Takes references from the leader of that term. Known numbers are skipped, gaps accepted.

@@ -83,7 +83,7 @@ impl FrontConsumer {
             return (Taken::default(), false);
         }
         if !may_deliver() {
-            let freed = Self::drop_unshown_of(state);
+            let freed = state.drop_unshown();
             return (Taken { freed, ..Taken::default() }, false);
         }
         let room = channel_room::room(self);

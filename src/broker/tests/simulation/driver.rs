@@ -186,7 +186,7 @@ impl Driver {
             self.note(&format!("node {node} has ended, since it was forgotten"));
             self.stop_guest();
         }
-        let violated = self.invariants.check(&self.world);
+        let violated = self.invariants.check(&self.world, self.sim.elapsed());
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
         self.move_members();
@@ -295,6 +295,7 @@ impl Driver {
             linked.iter().for_each(|other| self.sim.partition(host(node), host(*other)));
         }
         self.world.health.lock().insert(node, health);
+        self.invariants.ended(node, self.sim.elapsed());
         drop(self.world.running.lock().remove(&node));
         self.sim.crash(host(node));
         if without_power {

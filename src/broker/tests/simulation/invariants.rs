@@ -6,7 +6,7 @@
 use crate::world::World;
 use quorate_raft::{Group, Groups};
 use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, ReplicaNumber, Term};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, time::Duration};
 
 /// What was seen of the groups so far.
 #[derive(Default)]
@@ -19,9 +19,12 @@ pub struct Invariants {
     states: BTreeMap<(GroupId, LogIndex), u64>,
     /// The replica that each node has of a group.
     replicas: BTreeMap<(NodeId, GroupId), ReplicaNumber>,
-    /// Replicas that were removed, or were on a disk that was lost.
-    over: BTreeSet<(NodeId, GroupId, ReplicaNumber)>,
+    /// Replicas that were removed, and when, or that were on a disk that was lost (`None`).
+    over: BTreeMap<(NodeId, GroupId, ReplicaNumber), Option<Duration>>,
 }
+
+/// Longest time from the end of a replica to the end of its removal from the disk, which may hang.
+const REMOVAL: Duration = Duration::from_secs(4);
 
 /// The election of a leader.
 struct Election {
@@ -32,12 +35,12 @@ struct Election {
 
 impl Invariants {
     /// Compares all running nodes with what was seen before; returns what is violated.
-    pub fn check(&mut self, world: &World) -> Option<String> {
+    pub fn check(&mut self, world: &World, now: Duration) -> Option<String> {
         let running = world.running.lock();
         let mut violated = None;
         for (node, (_, groups)) in running.iter() {
             violated = violated.or_else(|| self.check_cluster(*node, groups));
-            violated = violated.or_else(|| self.check_replicas(*node, groups));
+            violated = violated.or_else(|| self.check_replicas(*node, groups, now));
             for group in groups.all() {
                 violated = violated.or_else(|| self.check_leader(*node, &group));
                 violated = violated.or_else(|| self.check_state(*node, &group));
@@ -50,7 +53,15 @@ impl Invariants {
     /// A node's disk is lost, or is used no more.
     pub fn retire(&mut self, node: NodeId) {
         let lost = self.replicas.extract_if(.., |(owner, _), _| *owner == node);
-        self.over.extend(lost.map(|((_, group), number)| (node, group, number)));
+        self.over.extend(lost.map(|((_, group), number)| ((node, group, number), None)));
+    }
+
+    /// A node's process has ended. What it has removed just before may still be on its disk: it is
+    /// removed again by the next process, and nobody counts it (MEM 9).
+    pub fn ended(&mut self, node: NodeId, now: Duration) {
+        self.over.retain(|(owner, ..), removed| {
+            *owner != node || removed.is_none_or(|at| now.saturating_sub(at) > REMOVAL)
+        });
     }
 
     /// All nodes have the catalog of one cluster.
@@ -62,15 +73,15 @@ impl Invariants {
     }
 
     /// A replica that is not there any more never comes back.
-    fn check_replicas(&mut self, node: NodeId, groups: &Groups) -> Option<String> {
+    fn check_replicas(&mut self, node: NodeId, groups: &Groups, now: Duration) -> Option<String> {
         let has: BTreeMap<_, _> =
             groups.all().map(|group| ((node, group.id()), group.name().number)).collect();
         let ended = self.replicas.extract_if(.., |key, number| {
             key.0 == node && has.get(key).is_none_or(|present| *present != *number)
         });
-        self.over.extend(ended.map(|((_, group), number)| (node, group, number)));
+        self.over.extend(ended.map(|((_, group), number)| ((node, group, number), Some(now))));
         let mut back = has.iter().map(|((_, group), number)| (node, *group, *number));
-        let back = back.find(|replica| self.over.contains(replica));
+        let back = back.find(|replica| self.over.contains_key(replica));
         self.replicas.extend(has);
         back.map(|(_, group, number)| {
             format!("node {node} has replica {number} of group {group} again, which was over")

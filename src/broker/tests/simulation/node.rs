@@ -102,7 +102,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     let routes = Routes::new(links.service());
     tokio::spawn(listener.serve(routes, links.door(), pending()));
     world.running.lock().insert(me, (broker.clone(), groups));
-    clients::start(world, &broker, me, identity.boot);
+    clients::start(world, &broker, me);
     let rejected = links.rejected().await;
     if world.membership.may_be_forgotten(me) {
         world.trace.note(&format!("node {me} is told that it was forgotten: {rejected}"));

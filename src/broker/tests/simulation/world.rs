@@ -69,6 +69,8 @@ pub struct World {
     pub history: Mutex<History>,
     pub membership: Membership,
     pub trace: Trace,
+    /// How often each node has started. The boots of a node whose disk was lost begin again.
+    starts: Mutex<BTreeMap<NodeId, u32>>,
     /// Queues whose declares were answered, and whose deletes have not begun.
     pub declared: Mutex<BTreeSet<String>>,
     /// How long a node is unreachable before its messages go to other nodes.
@@ -106,10 +108,19 @@ impl World {
             history: Mutex::default(),
             membership,
             trace,
+            starts: Mutex::default(),
             declared: Mutex::default(),
             unreachable_node_timeout_ms: if is_patient { 20_000 } else { 1_500 },
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// Counts a start of the node; returns its number, from 1 on.
+    pub fn count_start(&self, node: NodeId) -> u32 {
+        let mut starts = self.starts.lock();
+        let count = starts.entry(node).or_default();
+        *count += 1;
+        *count
     }
 
     /// The simulated time since the start.

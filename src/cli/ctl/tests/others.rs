@@ -92,13 +92,23 @@ fn flags_are_enabled_ctl_12() {
         Listing feature flags ...
         name	state
         classic_mirrored_queue_version	enabled
+        detailed_queues_endpoint	enabled
         direct_exchange_routing_v2	enabled
         drop_unroutable_metric	enabled
         empty_basic_get_metric	enabled
         feature_flags_v2	enabled
         implicit_default_bindings	enabled
+        khepri_db	enabled
+        listener_records_in_ets	enabled
         maintenance_mode_status	enabled
+        message_containers	enabled
+        message_containers_deaths_v2	enabled
         quorum_queue	enabled
+        rabbit_exchange_type_local_random	enabled
+        rabbitmq_4.0.0	enabled
+        rabbitmq_4.1.0	enabled
+        rabbitmq_4.2.0	enabled
+        rabbitmq_4.3.0	enabled
         stream_queue	enabled
         tracking_records_in_ets	enabled
         user_limits	enabled
@@ -108,13 +118,23 @@ fn flags_are_enabled_ctl_12() {
         $ -n NODE -q list_feature_flags name stability --formatter csv
         "name","stability"
         "classic_mirrored_queue_version","stable"
+        "detailed_queues_endpoint","stable"
         "direct_exchange_routing_v2","stable"
         "drop_unroutable_metric","stable"
         "empty_basic_get_metric","stable"
         "feature_flags_v2","stable"
         "implicit_default_bindings","stable"
+        "khepri_db","stable"
+        "listener_records_in_ets","stable"
         "maintenance_mode_status","stable"
+        "message_containers","stable"
+        "message_containers_deaths_v2","stable"
         "quorum_queue","stable"
+        "rabbit_exchange_type_local_random","stable"
+        "rabbitmq_4.0.0","stable"
+        "rabbitmq_4.1.0","stable"
+        "rabbitmq_4.2.0","stable"
+        "rabbitmq_4.3.0","stable"
         "stream_queue","stable"
         "tracking_records_in_ets","stable"
         "user_limits","stable"
