@@ -50,6 +50,7 @@ pub(crate) fn message(browsed: &BrowsedMessage) -> Value {
     });
     let more = match &browsed.state {
         MessageState::Ready => None,
+        MessageState::Delayed { .. } => browsed.retry_at.map(|at| ("retry_at_ms", at.0.into())),
         MessageState::Unacked { holder, .. } => Some(("held_by", held_by(*holder))),
         MessageState::Letter(_, letter) => {
             Some(("dead_letter", dead_letter(letter, &browsed.targets)))
@@ -64,6 +65,7 @@ pub(crate) fn message(browsed: &BrowsedMessage) -> Value {
 fn state(state: &MessageState) -> &'static str {
     match state {
         MessageState::Ready => "ready",
+        MessageState::Delayed { .. } => "delayed",
         MessageState::Unacked { .. } => "unacked",
         MessageState::Letter(_, letter) if letter.reason == DeathReason::Delayed => "delayed",
         MessageState::Letter(_, letter) if letter.reason == DeathReason::Redriven => "moving",
@@ -207,7 +209,7 @@ mod tests {
     use quorate_broker::browse::Cursor;
     use quorate_types::{
         Counts, FieldValue, LetterNumber, Level, LogIndex, Message, MessageId, ShortString,
-        WallTime,
+        Timestamp, WallTime,
     };
 
     fn browsed(state: MessageState) -> BrowsedMessage {
@@ -235,6 +237,7 @@ mod tests {
                 name: Some(ShortString::from_static("dead")),
                 attempt: None,
             }],
+            retry_at: None,
         }
     }
 
@@ -265,6 +268,15 @@ mod tests {
         assert_eq!(headers.get("x-delivery-count"), Some(&json!(1)));
         assert!(headers.get("x-death").is_some());
         assert_eq!(message.get("dead_letter"), None);
+    }
+
+    #[test]
+    fn a_message_that_waits_for_its_retry_says_until_when() {
+        let mut waiting = browsed(MessageState::Delayed { until: Timestamp(3) });
+        waiting.retry_at = Some(WallTime(9));
+        let shown = message(&waiting);
+        assert_eq!(shown.get("state"), Some(&json!("delayed")));
+        assert_eq!(shown.get("retry_at_ms"), Some(&json!(9)));
     }
 
     #[test]

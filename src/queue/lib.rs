@@ -72,7 +72,7 @@ pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Taken, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
 pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};
 pub use look::{HeldPlace, LevelLook, MessagePlace, RankPlace};
-pub use look_merge::{LookedAt, Part, merge};
+pub use look_merge::{LookedAt, Part, Standing, merge};
 pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};

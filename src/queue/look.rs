@@ -2,7 +2,7 @@
 //! counted, marked or moved by it. Every look is bounded, since the machine is locked meanwhile.
 //!
 //! Messages are looked at in the order of delivery: the highest level first, and within a level by
-//! log index and position. The machine has requeued, unacked and dead messages one by one; fresh
+//! log index and position. The machine has requeued, delayed, unacked and dead messages one by one; fresh
 //! ones are only counted here, and their heads are read from the store without the machine.
 
 use crate::{letter::Letter, machine::Machine, queue::Queue, record::QueuedMessage};
@@ -42,6 +42,9 @@ pub struct LevelLook {
     pub level: Level,
     /// Requeued messages, ascending; at most as many as were asked for.
     pub requeued: Vec<QueuedMessage>,
+    /// Returned messages that wait (RQU-08), and until when; ascending, at most as many as were asked
+    /// for.
+    pub delayed: Vec<(QueuedMessage, Timestamp)>,
     /// The first place that a fresh message may have; `None` if the level has no fresh message.
     pub fresh_from: Option<MessagePlace>,
     /// Places from there on that look like those of fresh messages, but belong to letters (LEN-12);
@@ -88,7 +91,7 @@ impl Machine {
     }
 
     /// The level at or below that of `from`, from there on; `None` if there is none. Of requeued
-    /// messages and places of letters at most `limit` each.
+    /// and delayed messages and places of letters at most `limit` each.
     #[must_use]
     pub fn look(&self, id: QueueId, from: MessageId, limit: usize) -> Option<LevelLook> {
         let queue = self.queues.get(&id)?;
@@ -103,6 +106,7 @@ impl Machine {
         Some(LevelLook {
             level: *level,
             requeued: state.requeued.range(start..).take(limit).map(|(_, it)| *it).collect(),
+            delayed: state.delayed.from(start).take(limit).collect(),
             fresh_from: (state.record.fresh > 0).then_some(fresh_from),
             refused: state.refused_letters.from(fresh_from).take(limit).collect(),
         })

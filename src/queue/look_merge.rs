@@ -9,15 +9,26 @@ use crate::{
     record::QueuedMessage,
     store::RunHead,
 };
-use quorate_types::{Holder, MessageId};
+use quorate_types::{Holder, MessageId, Timestamp};
+
+/// How a message stands that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits to be delivered.
+    Ready,
+    /// It was returned, and is ready at that time (RQU-08).
+    Delayed(Timestamp),
+    /// A consumer or a get has it.
+    Held(Holder),
+}
 
 /// A message that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookedAt {
     /// The message.
     pub queued: QueuedMessage,
-    /// Who holds it; `None`: it is ready.
-    pub holder: Option<Holder>,
+    /// How it stands.
+    pub standing: Standing,
 }
 
 /// Messages of one level, ascending.
@@ -58,13 +69,14 @@ pub fn merge(
     let cut = |places: Option<MessagePlace>, length: usize| places.filter(|_| length >= limit);
     let requeued_to = cut(look.requeued.last().map(place), look.requeued.len());
     let refused_to = cut(look.refused.last().copied(), look.refused.len());
-    let bounds = [requeued_to, refused_to, held_to, fresh_to];
+    let delayed_to = cut(look.delayed.last().map(|(last, _)| place(last)), look.delayed.len());
+    let bounds = [requeued_to, delayed_to, refused_to, held_to, fresh_to];
     let bound = bounds.into_iter().flatten().min();
-    let ready = |queued: &QueuedMessage| LookedAt { queued: *queued, holder: None };
-    let held =
-        held.iter().map(|(of, queued)| LookedAt { queued: *queued, holder: Some(of.holder()) });
-    let mut messages: Vec<_> =
-        look.requeued.iter().map(ready).chain(held).chain(fresh.iter().map(ready)).collect();
+    let looked_at = |queued: &QueuedMessage, standing| LookedAt { queued: *queued, standing };
+    let ready = look.requeued.iter().chain(fresh).map(|it| looked_at(it, Standing::Ready));
+    let delayed = look.delayed.iter().map(|(it, until)| looked_at(it, Standing::Delayed(*until)));
+    let held = held.iter().map(|(of, it)| looked_at(it, Standing::Held(of.holder())));
+    let mut messages: Vec<_> = ready.chain(delayed).chain(held).collect();
     messages.retain(|it| bound.is_none_or(|bound| place(&it.queued) <= bound));
     messages.sort_unstable_by_key(|it| place(&it.queued));
     let is_cut = messages.len() > limit;

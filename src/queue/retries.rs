@@ -36,6 +36,14 @@ impl Retries {
         self.changed.insert(page_of(index));
     }
 
+    /// The messages from a place on, ascending, and until when they wait.
+    pub(crate) fn from(
+        &self,
+        start: (LogIndex, u32),
+    ) -> impl Iterator<Item = (QueuedMessage, Timestamp)> + '_ {
+        self.messages.range(start..).map(|(_, (until, queued))| (*queued, *until))
+    }
+
     /// When the first message becomes ready.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.due.first().map(|(until, ..)| *until)

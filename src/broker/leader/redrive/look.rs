@@ -5,7 +5,7 @@
 
 use super::Tasks;
 use bytes::Bytes;
-use quorate_queue::{Machine, MessageStore as _, QueuedMessage, StoreError, TaskProgress, merge};
+use quorate_queue::{Machine, MessageStore as _, QueuedMessage, Standing, StoreError, TaskProgress, merge};
 use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
 use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 
@@ -64,8 +64,8 @@ impl Tasks {
             }
         }
         let part = merge(&look, (&[], None), (&fresh, fresh_to), limit);
-        let messages = part.messages.into_iter().map(|it| it.queued);
-        let messages = messages.filter(|it| it.message.index < until).collect();
+        let ready = part.messages.into_iter().filter(|it| it.standing == Standing::Ready);
+        let messages = ready.map(|it| it.queued).filter(|it| it.message.index < until).collect();
         let next = match part.next.filter(|(index, _)| *index < until) {
             Some((index, position)) => Some(MessageId { level: look.level, index, position }),
             None => {

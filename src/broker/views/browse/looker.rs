@@ -10,8 +10,8 @@ use crate::{
     views::browse::place::{Cursor, Position},
 };
 use quorate_queue::{
-    HeldPlace, Letter, LevelLook, Machine, MessagePlace, MessageStore as _, QueuedMessage,
-    RankPlace, RunHead, merge,
+    HeldPlace, Letter, LevelLook, LookedAt, Machine, MessagePlace, MessageStore as _, QueuedMessage,
+    RankPlace, RunHead, Standing, merge,
 };
 use quorate_raft::Group;
 use quorate_storage::ReplicaStore;
@@ -59,6 +59,11 @@ pub enum LookError {
 pub enum MessageState {
     /// It waits to be delivered.
     Ready,
+    /// It was returned, and waits for its retry (RQU-08).
+    Delayed {
+        /// Until when, by the group's clock.
+        until: Timestamp,
+    },
     /// A consumer or a get has it.
     Unacked {
         /// Who has it.
@@ -83,10 +88,13 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    fn queued(queued: QueuedMessage, holder: Option<Holder>) -> Self {
+    fn queued(LookedAt { queued, standing }: LookedAt) -> Self {
         let since = queued.unacked_since;
-        let state =
-            holder.map_or(MessageState::Ready, |holder| MessageState::Unacked { holder, since });
+        let state = match standing {
+            Standing::Ready => MessageState::Ready,
+            Standing::Delayed(until) => MessageState::Delayed { until },
+            Standing::Held(holder) => MessageState::Unacked { holder, since },
+        };
         Self {
             id: queued.message,
             state,
@@ -111,7 +119,9 @@ impl Item {
     /// The cursor at this message.
     pub(crate) fn cursor(&self) -> Cursor {
         match &self.state {
-            MessageState::Ready | MessageState::Unacked { .. } => Cursor::Message(self.id),
+            MessageState::Ready | MessageState::Delayed { .. } | MessageState::Unacked { .. } => {
+                Cursor::Message(self.id)
+            }
             MessageState::Letter(number, _) => Cursor::Letter(*number),
         }
     }
@@ -215,7 +225,7 @@ impl<'a> Looker<'a> {
         let (held, held_to) = nearest.into_parts();
         let (fresh, fresh_to) = self.fresh(&look, through, limit)?;
         let part = merge(&look, (&held, held_to), (&fresh, fresh_to), limit);
-        let items = part.messages.into_iter().map(|it| Item::queued(it.queued, it.holder));
+        let items = part.messages.into_iter().map(Item::queued);
         let next = Some(Cursor::behind(look.level, part.next));
         Ok(Items { items: items.collect(), next })
     }

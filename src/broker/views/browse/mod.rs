@@ -86,6 +86,8 @@ pub struct BrowsedMessage {
     pub body_bytes: usize,
     /// The queues that it waits for as a dead letter.
     pub targets: Vec<LetterTarget>,
+    /// When it is ready again, by the wall clock of this node, if it waits for its retry (RQU-08).
+    pub retry_at: Option<WallTime>,
 }
 
 /// A queue that a dead letter waits for.
@@ -184,6 +186,13 @@ impl Node {
         routing.transfers.iter().map(target).collect()
     }
 
+    /// When a message is ready again that waits for its retry, by this node's wall clock.
+    pub(crate) fn retry_at(&self, now: Timestamp, state: &MessageState) -> Option<WallTime> {
+        let MessageState::Delayed { until } = state else { return None };
+        let wall = self.base.context.settings.wall.now();
+        Some(WallTime(wall.0.saturating_add(until.ms_since(now))))
+    }
+
     /// The age of an item, and when it began.
     pub(crate) fn age(&self, now: Timestamp, item: &Item) -> (u64, WallTime) {
         let wall = self.base.context.settings.wall.now();
@@ -191,7 +200,10 @@ impl Node {
             (MessageState::Letter(_, letter), _) => {
                 (wall.0.saturating_sub(letter.died_at.0), letter.died_at)
             }
-            (MessageState::Ready | MessageState::Unacked { .. }, since) => {
+            (
+                MessageState::Ready | MessageState::Delayed { .. } | MessageState::Unacked { .. },
+                since,
+            ) => {
                 let age = now.ms_since(since.unwrap_or(now));
                 (age, WallTime(wall.0.saturating_sub(age)))
             }
@@ -321,6 +333,7 @@ impl Page {
         }
         let mut shown = browsed(item, &message, (age_ms, since), self.query.shown_bytes);
         shown.targets = node.letter_targets(&item.state);
+        shown.retry_at = node.retry_at(now, &item.state);
         let bytes = shown.message.body.len() + shown.message.properties.len() + OVERHEAD_BYTES;
         self.shown_bytes = self.shown_bytes.saturating_add(bytes);
         self.browsed.messages.push(shown);
@@ -368,5 +381,6 @@ pub(crate) fn browsed(
         },
         body_bytes: message.body.len(),
         targets: Vec::new(),
+        retry_at: None,
     }
 }

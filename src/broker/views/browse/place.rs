@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 /// Before the letter's number in a cursor.
 const LETTER: char = 'd';
 
-/// Where a page of a queue's messages begins. Ready and unacked messages come first, in the order
+/// Where a page of a queue's messages begins. Ready, delayed and unacked messages come first, in the order
 /// of delivery, then those that wait as dead letters, in the order of death. A message may move from
 /// the first ones to the second ones, never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,9 +93,12 @@ fn explain(node: &Node, entry: &QueueEntry, position: Position) -> Result<Explan
     let decoded = as_it_died(&entry.name, &item, decoded);
     let mut message = browsed(&item, &decoded, node.age(now, &item), SHOWN_BYTES);
     message.targets = node.letter_targets(&item.state);
+    message.retry_at = node.retry_at(now, &item.state);
     let ahead = match item.state {
         MessageState::Ready => Some(looker.ahead_of(item.id)?),
-        MessageState::Unacked { .. } | MessageState::Letter(..) => None,
+        MessageState::Delayed { .. } | MessageState::Unacked { .. } | MessageState::Letter(..) => {
+            None
+        }
     };
     let config = looker.machine(|machine| machine.queue(entry.id))?.map(|view| view.config);
     let config = config.ok_or(LookError::NoQueue)?;

@@ -30,7 +30,7 @@ pub(crate) fn sentences(
     told.extend(history(&message.message.annotations));
     told.push(arrival(message));
     match &message.state {
-        MessageState::Ready | MessageState::Unacked { .. } => {
+        MessageState::Ready | MessageState::Delayed { .. } | MessageState::Unacked { .. } => {
             told.push(standing(explanation));
             told.extend(returns(message, explanation.delivery_limit));
             told.extend(expiry(explanation, config));
@@ -150,7 +150,7 @@ fn arrival(message: &BrowsedMessage) -> String {
             format!("A task has taken it out of this queue {age} ago, at {at}.")
         }
         MessageState::Letter(..) => format!("It died here {age} ago, at {at}."),
-        MessageState::Ready | MessageState::Unacked { .. } => {
+        MessageState::Ready | MessageState::Delayed { .. } | MessageState::Unacked { .. } => {
             let deaths = &message.message.annotations;
             let how = if deaths.is_empty() {
                 String::new()
@@ -177,6 +177,12 @@ fn standing(explanation: &Explanation) -> String {
             "A client of node {} got it by basic.get, and has not acknowledged it.",
             session.node
         ),
+        (MessageState::Delayed { .. }, _) => match explanation.message.retry_at {
+            Some(at) => {
+                format!("It was returned, and is ready again at {} (delayed retry).", utc(at))
+            }
+            None => "It was returned, and waits for its retry.".to_owned(),
+        },
         (_, Some(ahead)) if ahead.messages == 0 => {
             "It is ready, and the next one to be delivered.".to_owned()
         }

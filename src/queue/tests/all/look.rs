@@ -7,7 +7,7 @@ use crate::{
     world::World,
 };
 use proptest::prelude::*;
-use quorate_queue::{MessagePlace, MessageStore, RankPlace, Record, RecordKey, merge};
+use quorate_queue::{MessagePlace, MessageStore, RankPlace, Record, RecordKey, Standing, merge};
 use quorate_types::{LetterNumber, Level, LogIndex, MessageId, QueueId};
 use std::cmp::Reverse;
 
@@ -39,7 +39,7 @@ fn looked_at(world: &World, queue: QueueId, limit: usize) -> Vec<Seen> {
         assert!(part.messages.len() <= limit);
         seen.extend(part.messages.iter().map(|it| {
             let id = it.queued.message;
-            (Reverse(id.level), (id.index, id.position), it.holder.is_none())
+            (Reverse(id.level), (id.index, id.position), it.standing == Standing::Ready)
         }));
         from = match (part.next, look.level.0.checked_sub(1)) {
             (Some((index, position)), _) => MessageId { level: look.level, index, position },
@@ -96,6 +96,9 @@ fn expected(world: &World, queue: QueueId) -> Vec<Seen> {
             }
             (RecordKey::Requeued(of, _), Record::Requeued(it)) if of == queue => {
                 it.messages.values().for_each(|it| add(it.message, true));
+            }
+            (RecordKey::Delayed(of, ..), Record::Delayed(it)) if of == queue => {
+                it.messages.values().for_each(|(_, it)| add(it.message, false));
             }
             _ => {}
         }

@@ -71,6 +71,7 @@ fn explanation(state: MessageState, annotations: FieldTable) -> Explanation {
             message,
             body_bytes: 4,
             targets: Vec::new(),
+            retry_at: None,
         },
         ahead: Some(Ahead { messages: 3, more: false }),
         delivery_limit: Some(20),
@@ -107,6 +108,18 @@ fn a_ready_message_is_told_from_its_publish_to_its_end() {
         Above 10 messages the queue lets the message die that is the next one (maxlen).
         If it dies, it goes to exchange 'dlx' with routing key 'new', which leads to queues 'dead', 'audit'."#]]
     .assert_eq(&told(&config, &ready));
+}
+
+#[test]
+fn rqu_08_a_message_that_waits_for_its_retry_says_until_when() {
+    let config = QueueConfig::plain(QueueType::Quorum);
+    let state = MessageState::Delayed { until: Timestamp(9) };
+    let mut waiting = explanation(state, FieldTable::default());
+    waiting.ahead = None;
+    waiting.message.retry_at = Some(WallTime(951_782_400_000));
+    let told = told(&config, &waiting);
+    let expected = "It was returned, and is ready again at 2000-02-29 00:00:00 UTC (delayed retry).";
+    assert!(told.lines().any(|line| line == expected), "{told}");
 }
 
 #[test]
