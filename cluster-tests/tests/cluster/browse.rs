@@ -66,7 +66,7 @@ async fn with_header(channel: &Channel, queue: &str, body: &[u8], tenant: &str) 
 }
 
 /// Gets a message without settling it.
-async fn hold_one(channel: &Channel, queue: &str) -> lapin::message::Delivery {
+pub(crate) async fn hold_one(channel: &Channel, queue: &str) -> lapin::message::Delivery {
     let got = channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await;
     got.expect("get-ok").expect("a message").delivery
 }

@@ -56,6 +56,7 @@ mod redrive;
 mod refusals;
 mod reply_to;
 mod requeue;
+mod retries;
 mod set_back;
 mod silence;
 mod slow_attacks;

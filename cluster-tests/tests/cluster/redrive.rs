@@ -26,7 +26,7 @@ const KILL: Duration = Duration::from_secs(10);
 const RUN_BOUND: Duration = Duration::from_secs(3_600);
 
 /// A cluster of three whose machine knows tasks (MEM 15).
-async fn cluster_of_three() -> Cluster {
+pub(crate) async fn cluster_of_three() -> Cluster {
     let cluster = Cluster::start(3, Options::default()).await;
     eventually("machine version 3", LIFECYCLE_BOUND, || async {
         let members = Members::by(&cluster, 1).await?;
