@@ -14,7 +14,7 @@ use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND};
 use std::time::{Duration, Instant};
 
-const WAIT_MS: i32 = 4_000;
+const WAIT_MS: i64 = 4_000;
 /// The group's clock may be so much ahead of this one's.
 const CLOCK: Duration = Duration::from_millis(200);
 
@@ -75,7 +75,7 @@ async fn rqu_07_rqu_08_a_returned_message_waits_its_time_though_its_leader_dies(
     let back = arrives(&other, "q").await;
     assert_eq!((back.data.as_slice(), back.redelivered), (b"a".as_slice(), true));
     let waited = returned.elapsed() + CLOCK;
-    assert!(waited >= Duration::from_millis(WAIT_MS.unsigned_abs().into()), "{waited:?}");
+    assert!(waited >= Duration::from_millis(WAIT_MS.unsigned_abs()), "{waited:?}");
     eventually("nothing is left", LIFECYCLE_BOUND, || async {
         let counts = cluster.counts(spared, "q", columns).await?;
         hold(counts == [0, 0, 0, 0], || format!("{counts:?}"))
