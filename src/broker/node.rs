@@ -4,7 +4,7 @@ use crate::{
     base::Base,
     cluster::{Cluster, alarms::Alarms, failures::Failures},
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
-    leader::{Leader, dead_letter::DeadLetters, redrive::Tasks, timer::Timer},
+    leader::{Leader, dead_letter::DeadLetters, redrive::{IsShort, Tasks}, timer::Timer},
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
     views::turns::Turns,
 };
@@ -36,9 +36,10 @@ impl Node {
         let failures = Arc::new(Failures::new(settings.me, &settings.members));
         let (configurer, timer) = (Configurer::new(&base), Arc::new(Timer::new(&base)));
         let letters = DeadLetters::new(&base);
-        let tasks = Tasks::new(&base);
         let clients = Arc::new(Clients::new(&base));
         let alarms = Arc::new(Alarms::new(&base, &clients));
+        let watched = Arc::clone(&alarms);
+        let tasks = Tasks::new(&base, IsShort(Box::new(move || watched.reason().is_some())));
         let replies = Arc::new(DirectReplies::new(&base, &clients));
         let publisher = Arc::new(Publisher::new(&base, &clients, &replies, &alarms));
         let queues = Arc::new(Queues::new(&base, &configurer));

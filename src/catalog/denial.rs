@@ -97,8 +97,14 @@ pub enum TaskDenial {
         /// The bound.
         most: u32,
     },
-    /// The filter is invalid, or has too many parts.
-    #[error("the filter is invalid or has too many parts")]
+    /// Too many tasks of the virtual host have not ended.
+    #[error("the virtual host has {most} tasks that have not ended: wait, or cancel some")]
+    TooManyOfVhost {
+        /// The bound.
+        most: u32,
+    },
+    /// The filter has too many parts or bytes.
+    #[error("the filter has too many parts, or more than 8 KiB")]
     Filter,
 }
 

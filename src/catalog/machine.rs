@@ -46,7 +46,10 @@ pub struct Catalog {
     pub(crate) vhosts: Named<Vhost>,
     pub(crate) rights: BTreeMap<RowKey, Arc<Rights>>,
     pub(crate) topic_rights: BTreeMap<TopicRowKey, TopicRights>,
-    pub(crate) access_version: AccessVersion,
+    /// The last change of users, virtual hosts, permissions or limits.
+    pub(crate) access_version: DerivedIndex,
+    /// The last change of anything but tasks.
+    routing_version: DerivedIndex,
     pub(crate) queues: BTreeMap<QueueId, QueueEntry>,
     pub(crate) bindings: BTreeMap<BindingId, Binding>,
     /// Bindings by a hash that equal bindings share.
@@ -61,12 +64,12 @@ pub struct Catalog {
     pub(crate) tasks: Tasks,
 }
 
-/// Index of the last change of users, virtual hosts, permissions or limits, or of the load. Not
-/// part of the state: any two versions compare as equal.
+/// Index of the last change of something, or of the load. Not part of the state: any two compare as
+/// equal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AccessVersion(pub(crate) CatalogIndex);
+pub(crate) struct DerivedIndex(pub(crate) CatalogIndex);
 
-impl PartialEq for AccessVersion {
+impl PartialEq for DerivedIndex {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -123,7 +126,8 @@ impl Catalog {
             vhosts: Named::default(),
             rights: BTreeMap::new(),
             topic_rights: BTreeMap::new(),
-            access_version: AccessVersion(CatalogIndex(0)),
+            access_version: DerivedIndex(CatalogIndex(0)),
+            routing_version: DerivedIndex(CatalogIndex(0)),
             queues: BTreeMap::new(),
             bindings: BTreeMap::new(),
             binding_identities: BTreeSet::new(),
@@ -200,6 +204,12 @@ impl Catalog {
         self.version
     }
 
+    /// Index of the last entry that may have changed where messages go, or of the load.
+    #[must_use]
+    pub fn routing_version(&self) -> CatalogIndex {
+        self.routing_version.0
+    }
+
     /// Rolling digest of all applied changes.
     #[must_use]
     pub fn digest(&self) -> u64 {
@@ -227,7 +237,8 @@ impl Catalog {
 
     pub(crate) fn set_state(&mut self, state: &CatalogState) {
         self.version = state.version;
-        self.access_version = AccessVersion(state.version);
+        self.access_version = DerivedIndex(state.version);
+        self.routing_version = DerivedIndex(state.version);
         self.digest = Digest(state.digest);
         self.next_binding = state.next_binding;
         self.life = state.life;
@@ -275,7 +286,10 @@ impl Catalog {
             }
         }
         if key.decides_access() {
-            self.access_version = AccessVersion(self.version);
+            self.access_version = DerivedIndex(self.version);
+        }
+        if !matches!(key, CatalogKey::Task(_)) {
+            self.routing_version = DerivedIndex(self.version);
         }
         self.digest = digest;
         out.changes.push(key);

@@ -22,12 +22,17 @@ use std::{collections::BTreeMap, fmt};
 
 /// Tasks that have not ended, at most.
 pub const TASKS_MAX: usize = 100;
-/// Tasks of one queue that have not ended, at most: as many as its group keeps progress of.
+/// Tasks of one virtual host that have not ended, at most: others shall be able to have some.
+pub const VHOST_TASKS_MAX: usize = 40;
+/// Tasks of one queue that have not ended or have messages under way, at most. Its group keeps the
+/// progress of more.
 pub const QUEUE_TASKS_MAX: usize = 8;
 /// Ended tasks that are kept for lists, at most.
 pub const ENDED_TASKS_MAX: usize = 100;
 /// Parts of a filter, at most.
 const FILTER_PARTS_MAX: usize = 32;
+/// Bytes of a filter, at most.
+const FILTER_BYTES_MAX: usize = 8_192;
 
 /// What is done with the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +90,7 @@ pub enum TaskState {
     Done,
     /// It was cancelled; what was under way arrives.
     Cancelled,
-    /// The queue has ended.
+    /// The queue has ended. What was under way arrives, and is not reported any more.
     QueueEnded,
 }
 
@@ -313,15 +318,24 @@ impl Catalog {
         if self.queue_by_id(order.queue).is_none() {
             return Err(TaskDenial::NoQueue);
         }
-        let active = || self.tasks.values().filter(|task| task.state.is_active());
-        let of_queue = active().filter(|task| task.order.queue == order.queue).count();
-        if active().count() >= TASKS_MAX {
+        let count = |counts: &dyn Fn(&TaskRecord) -> bool| {
+            self.tasks.values().filter(|task| counts(task)).count()
+        };
+        if count(&|task| task.state.is_active()) >= TASKS_MAX {
             return Err(TaskDenial::TooMany { most: TASKS_MAX as u32 });
         }
-        if of_queue >= QUEUE_TASKS_MAX {
+        let is_of_vhost = |task: &TaskRecord| task.order.name.vhost == order.name.vhost;
+        if count(&|task| task.state.is_active() && is_of_vhost(task)) >= VHOST_TASKS_MAX {
+            return Err(TaskDenial::TooManyOfVhost { most: VHOST_TASKS_MAX as u32 });
+        }
+        // The group keeps the progress of a cancelled task until all has arrived.
+        let is_kept = |task: &TaskRecord| task.state.is_active() || task.counts.under_way > 0;
+        if count(&|task| task.order.queue == order.queue && is_kept(task)) >= QUEUE_TASKS_MAX {
             return Err(TaskDenial::TooManyOfQueue { most: QUEUE_TASKS_MAX as u32 });
         }
-        if order.filter.len() > FILTER_PARTS_MAX || filter_of(&order.filter).is_err() {
+        // What the parts mean is not looked at here: a later release may know more of them (MEM 15).
+        let bytes = order.filter.iter().map(|(part, value)| part.len() + value.len()).sum::<usize>();
+        if order.filter.len() > FILTER_PARTS_MAX || bytes > FILTER_BYTES_MAX {
             return Err(TaskDenial::Filter);
         }
         let mut id = TaskId(self.version().0);
@@ -375,10 +389,7 @@ impl Catalog {
     ) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         // A report of an earlier leader may arrive late.
-        let is_newer = counts.looked_at() > task.counts.looked_at()
-            || (counts.looked_at() == task.counts.looked_at()
-                && counts.under_way < task.counts.under_way);
-        if is_newer {
+        if counts.is_newer_than(&task.counts) {
             task.counts = counts;
             self.changed(CatalogKey::Task(id), out);
         }
@@ -402,13 +413,19 @@ impl Catalog {
         self.remove_old_tasks(out);
     }
 
-    /// Removes ended tasks, oldest first, beyond the number that is kept.
+    /// Removes ended tasks beyond the number that is kept: the oldest of the virtual host that has
+    /// most of them, so that nobody's are removed because of others'.
     fn remove_old_tasks(&mut self, out: &mut CatalogOutput) {
-        let ended = self.tasks.values().filter(|task| !task.state.is_active());
-        let mut ended: Vec<_> = ended.map(|task| (task.ended_at, task.id)).collect();
-        ended.sort_unstable();
-        let surplus = ended.len().saturating_sub(ENDED_TASKS_MAX);
-        for (_, id) in ended.into_iter().take(surplus) {
+        let mut ended = BTreeMap::<_, Vec<_>>::new();
+        for task in self.tasks.values().filter(|task| !task.state.is_active()) {
+            let of_vhost = ended.entry(task.order.name.vhost.clone()).or_default();
+            of_vhost.push((task.ended_at, task.id));
+        }
+        ended.values_mut().for_each(|of_vhost| of_vhost.sort_unstable_by(|a, b| b.cmp(a)));
+        let count = ended.values().map(Vec::len).sum::<usize>();
+        for _ in ENDED_TASKS_MAX..count {
+            let most = ended.values_mut().max_by_key(|of_vhost| of_vhost.len());
+            let Some((_, id)) = most.and_then(Vec::pop) else { return };
             self.tasks.remove(&id);
             self.changed(CatalogKey::Task(id), out);
         }

@@ -117,6 +117,7 @@ fn status(error: &TaskError) -> Status {
             TaskDenial::TooEarly { .. }
             | TaskDenial::Ended { .. }
             | TaskDenial::TooMany { .. }
+            | TaskDenial::TooManyOfVhost { .. }
             | TaskDenial::TooManyOfQueue { .. },
         ) => Status::unavailable(text),
         TaskError::TimedOut => Status::unavailable(text),

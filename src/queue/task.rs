@@ -24,7 +24,7 @@ use crate::{
 use quorate_types::{
     CatalogIndex, LetterNumber, Level, LogIndex, MessageId, QueueId, TaskId, Timestamp,
 };
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 /// Maximum of tasks that one queue has at a time.
 pub const TASKS_OF_QUEUE_MAX: usize = 16;
@@ -62,6 +62,16 @@ impl TaskCounts {
     #[must_use]
     pub fn looked_at(&self) -> u64 {
         self.taken.saturating_add(self.skipped).saturating_add(self.no_target)
+    }
+
+    /// True if these counts of a task were taken after those.
+    #[must_use]
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        match self.looked_at().cmp(&other.looked_at()) {
+            Ordering::Greater => true,
+            Ordering::Equal => self.under_way < other.under_way,
+            Ordering::Less => false,
+        }
     }
 }
 
@@ -148,6 +158,11 @@ impl Queue {
         let may_begin = self.tasks.len() < TASKS_OF_QUEUE_MAX;
         let progress = known.or_else(|| may_begin.then(|| TaskProgress::begun(step.until)))?;
         (progress.next == Some(step.from)).then_some(progress)
+    }
+
+    /// Taken messages that have not arrived yet.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.tasks.values().map(|progress| progress.counts.under_way).sum()
     }
 
     fn take_all(

@@ -148,9 +148,11 @@ impl Queue {
         fits && !self.has_letters_enough()
     }
 
-    /// True if so many letters wait that the queue accepts nothing more.
+    /// True if so many letters wait that the queue accepts nothing more. Messages that tasks
+    /// have taken do not count: two queues whose messages move to each other would wait for ever.
     pub(crate) fn has_letters_enough(&self) -> bool {
-        self.letters.len() >= self.config.letters_max
+        let (letters, most) = (self.letters.len(), self.config.letters_max);
+        letters >= most && letters.saturating_sub(self.under_way()) >= most
     }
 
     /// Approximate number of messages that there is room for; 0 if there is none.

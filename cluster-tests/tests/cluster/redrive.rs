@@ -113,9 +113,10 @@ async fn drain(channel: &Channel, count: u64) -> Vec<u64> {
         let number = std::str::from_utf8(&got.data).expect("text").parse().expect("a number");
         numbers.push(number);
         if number == 0 {
-            // As it came the first time, with its history.
+            // As it came the first time, with its history, in which the task ends the chain.
             assert_eq!((got.exchange.as_str(), got.routing_key.as_str()), ("", "work"));
-            assert_eq!(deaths(&got.properties), [death("work", "expired", 1)]);
+            let expected = [death("parking", "redriven", 1), death("work", "expired", 1)];
+            assert_eq!(deaths(&got.properties), expected);
         }
         got.acker.ack(<_>::default()).await.expect("sent");
     }

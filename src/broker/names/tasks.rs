@@ -64,6 +64,12 @@ impl From<Exception> for TaskError {
 }
 
 impl TaskRequest {
+    /// The request that led to this order.
+    fn of(order: &TaskOrder) -> Self {
+        let TaskOrder { kind, queue: _, name, to, filter, rate, max, dry_run } = order.clone();
+        Self { kind, queue: name, to, filter, rate, max, dry_run }
+    }
+
     /// Checks what can be checked without the catalog.
     ///
     /// # Errors
@@ -146,6 +152,14 @@ impl Broker {
             return Err(Exception::new(ReplyCode::AccessRefused, text));
         }
         Ok(())
+    }
+
+    /// Whether a user may let a task go on: as if the user created it.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_resumed(&self, user: &ShortString, task: &TaskRecord) -> Result<(), Exception> {
+        self.check_task(user, &TaskRequest::of(&task.order))
     }
 
     /// Whether a user may see and control a task: as if it consumed the queue.

@@ -8,7 +8,7 @@ mod common;
 use common::*;
 use quorate_catalog::{
     CatalogCommand as C, CatalogKey, CatalogReply, Denial, ENDED_TASKS_MAX, QUEUE_TASKS_MAX,
-    TASKS_MAX, TaskCommand as T, TaskControl, TaskDenial as D, TaskKind, TaskOrder, TaskState,
+    TASKS_MAX, VHOST_TASKS_MAX, TaskCommand as T, TaskControl, TaskDenial as D, TaskKind, TaskOrder, TaskState,
     TaskTarget,
 };
 use quorate_queue::TaskCounts;
@@ -142,12 +142,21 @@ fn tasks_are_bounded_in_number() {
     }
     let of_queue = D::TooManyOfQueue { most: QUEUE_TASKS_MAX as u32 };
     assert_eq!(world.one(create(1_000, order(1))), denied(of_queue));
-    for nonce in most..TASKS_MAX as u64 {
+    for nonce in most..VHOST_TASKS_MAX as u64 {
         created(&mut world, nonce, 1 + nonce / most);
     }
+    let of_vhost = D::TooManyOfVhost { most: VHOST_TASKS_MAX as u32 };
+    assert_eq!(world.one(create(1_000, order(queues))), denied(of_vhost));
+    let of_another = |nonce: u64| {
+        let mut order = order(1 + nonce / most);
+        order.name.vhost = short(&format!("v{}", nonce / VHOST_TASKS_MAX as u64));
+        create(nonce, order)
+    };
+    (VHOST_TASKS_MAX as u64..TASKS_MAX as u64).for_each(|nonce| world.done(of_another(nonce)));
     let too_many = D::TooMany { most: TASKS_MAX as u32 };
     assert_eq!(world.one(create(1_000, order(queues))), denied(too_many));
-    let wrong = TaskOrder { filter: vec![(short("colour"), "red".to_owned())], ..order(queues) };
+    let long = vec![(short("routing_key"), "k".repeat(4_096)); 2];
+    let wrong = TaskOrder { filter: long, ..order(queues) };
     let first = world.catalog.tasks().next().unwrap().id;
     world.done(control(first, TaskControl::Cancel));
     assert_eq!(world.one(create(1_000, wrong)), denied(D::Filter));

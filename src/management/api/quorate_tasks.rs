@@ -6,7 +6,7 @@ use crate::api::json;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
 use quorate_broker::{TaskError, TaskRequest};
-use quorate_catalog::{TaskControl, TaskDenial, TaskKind, TaskRecord, TaskTarget};
+use quorate_catalog::{TaskControl, TaskDenial, TaskKind, TaskRecord, TaskState, TaskTarget};
 use quorate_types::{ResourceName, ShortString, TaskId};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -28,6 +28,7 @@ impl From<TaskError> for Refusal {
             TaskError::Denied(
                 TaskDenial::TooEarly { .. }
                 | TaskDenial::TooMany { .. }
+                | TaskDenial::TooManyOfVhost { .. }
                 | TaskDenial::TooManyOfQueue { .. },
             )
             | TaskError::TimedOut => Self::Unavailable(error.to_string()),
@@ -57,6 +58,9 @@ pub(crate) async fn control(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let control = TaskControl::ALL.into_iter().find(|it| it.name() == name);
     let control = control.ok_or(Refusal::NoObject)?;
     let task = find(api, call).await?;
+    if control == TaskControl::Resume && !call.caller.is_administrator() {
+        api.broker.check_resumed(&call.caller.user, &task)?;
+    }
     let changed = api.broker.operator().control_task(task.id, control).await?;
     Ok(Answer::object(shape(&changed)))
 }
@@ -84,10 +88,17 @@ async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         return Ok(Answer::created(json!({ "id": created.id.0 }), format!("tasks/{}", created.id)));
     }
     let mut ended = operator.await_task(created, DRY_RUN_MAX).await;
-    let complete = !ended.state.is_active();
-    if !complete {
-        ended = operator.control_task(ended.id, TaskControl::Cancel).await?;
+    if ended.state.is_active() {
+        match operator.control_task(ended.id, TaskControl::Cancel).await {
+            Ok(cancelled) => ended = cancelled,
+            // It has ended in this moment.
+            Err(TaskError::Denied(TaskDenial::Ended { .. })) => {
+                ended = operator.find_task(ended.id).await.unwrap_or(ended);
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
+    let complete = ended.state == TaskState::Done;
     Ok(Answer::object(json!({
         "matched": ended.counts.taken,
         "skipped": ended.counts.skipped,

@@ -203,6 +203,10 @@ pub(super) fn put_task_denial(denial: TaskDenial, out: &mut BytesMut) {
             put_int(out, u64::from(most));
         }
         TaskDenial::Filter => out.put_u8(6),
+        TaskDenial::TooManyOfVhost { most } => {
+            out.put_u8(7);
+            put_int(out, u64::from(most));
+        }
     }
 }
 
@@ -215,6 +219,7 @@ pub(super) fn task_denial(cursor: &mut Cursor<'_>) -> Result<TaskDenial, DecodeE
         4 => TaskDenial::TooMany { most: cursor.u32()? },
         5 => TaskDenial::TooManyOfQueue { most: cursor.u32()? },
         6 => TaskDenial::Filter,
+        7 => TaskDenial::TooManyOfVhost { most: cursor.u32()? },
         _ => return Err(DecodeError::Invalid("denial of a task")),
     })
 }

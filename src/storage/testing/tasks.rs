@@ -99,6 +99,7 @@ fn denial() -> impl Strategy<Value = D> {
         Just(D::NoQueue),
         number32().prop_map(|most| D::TooMany { most }),
         number32().prop_map(|most| D::TooManyOfQueue { most }),
+        number32().prop_map(|most| D::TooManyOfVhost { most }),
         Just(D::Filter),
     ]
 }

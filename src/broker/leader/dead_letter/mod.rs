@@ -201,7 +201,7 @@ impl DeadLetters {
     /// Routes letters again that are kept as unroutable, if the catalog or the settings have
     /// changed. Without a DLX in force they are dropped.
     async fn route_kept_letters(&self, home: Home) {
-        let version = self.catalog.read().version();
+        let version = self.catalog.read().routing_version();
         let kept = self.led.with_machine(home, |machine| {
             let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()

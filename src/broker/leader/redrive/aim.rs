@@ -1,14 +1,15 @@
 //! Where a message goes that a task takes, by what the broker has written down about its deaths.
 //! Pure.
 
+use crate::leader::dead_letter::annotate::reason_text;
 use quorate_catalog::{TaskKind, TaskOrder, TaskTarget};
-use quorate_queue::Via;
+use quorate_queue::{DeathReason, Via};
 use quorate_types::{FieldTable, FieldValue, Message, ShortString};
 
 /// Where one message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// It is left alone: it has not died.
+    /// It is left alone: it has not died, or not elsewhere.
     Skip,
     /// It is deleted.
     Nowhere,
@@ -23,7 +24,7 @@ pub(super) enum Aim {
     },
 }
 
-/// The newest death of a message: the first table of `x-death` (DLX-29).
+/// A death of a message, by its table in `x-death`.
 #[derive(Debug)]
 struct Death {
     queue: ShortString,
@@ -32,11 +33,21 @@ struct Death {
 }
 
 impl Death {
-    fn newest(message: &Message) -> Option<Self> {
-        let Some(FieldValue::Array(deaths)) = message.annotations.get("x-death") else {
-            return None;
+    /// The deaths of a message, the latest first (DLX-29), without the moves of tasks.
+    fn all(message: &Message) -> impl Iterator<Item = Self> + '_ {
+        let deaths = match message.annotations.get("x-death") {
+            Some(FieldValue::Array(deaths)) => deaths.as_slice(),
+            Some(_) | None => &[],
         };
-        let Some(FieldValue::Table(death)) = deaths.first() else { return None };
+        deaths.iter().filter_map(Self::of)
+    }
+
+    fn of(table: &FieldValue) -> Option<Self> {
+        let FieldValue::Table(death) = table else { return None };
+        let reason = field(death, "reason").unwrap_or_default();
+        if reason.as_str() == reason_text(DeathReason::Redriven) {
+            return None;
+        }
         let keys = match death.get("routing-keys") {
             Some(FieldValue::Array(keys)) => keys.iter().filter_map(short).collect(),
             Some(_) | None => Vec::new(),
@@ -68,7 +79,11 @@ pub(super) fn aim(order: &TaskOrder, message: &Message) -> Aim {
     match order.kind {
         TaskKind::Delete => Aim::Nowhere,
         TaskKind::Redrive => {
-            Death::newest(message).map_or(Aim::Skip, |death| back(&order.to, message, &death))
+            // A message that died in the queue in which it is now goes back to where it died before.
+            let is_origin =
+                |death: &Death| order.to != TaskTarget::Original || death.queue != order.name.name;
+            let death = Death::all(message).find(is_origin);
+            death.map_or(Aim::Skip, |death| back(&order.to, message, &death))
         }
         TaskKind::Move => moved(&order.to, message),
     }
@@ -166,6 +181,19 @@ mod tests {
         assert_eq!(aim_of(TaskTarget::Queue(name("q"))), to("", &["q"], was));
         let expected = to("x", &["eu.new", "copy"], ("x", Some("eu.new")));
         assert_eq!(aim_of(TaskTarget::Exchange(name("x"))), expected);
+    }
+
+    #[test]
+    fn q_47_the_original_queue_is_not_the_one_that_it_is_in_and_moves_are_no_deaths() {
+        let mut moved = death("parking");
+        if let FieldValue::Table(table) = &mut moved {
+            table.0.push((name("reason"), FieldValue::text("redriven")));
+        }
+        let dead = message(vec![moved.clone(), death("parking"), death("work")]);
+        let original = order(TaskKind::Redrive, TaskTarget::Original);
+        let was = ("orders", Some("eu.new"));
+        assert_eq!(aim(&original, &dead), to("", &["work"], was));
+        assert_eq!(aim(&original, &message(vec![moved, death("parking")])), Aim::Skip);
     }
 
     #[test]

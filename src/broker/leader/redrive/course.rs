@@ -31,6 +31,9 @@ pub(super) enum Next {
     Forget,
 }
 
+/// Targets of the messages of one step, at most about: one entry shall not be too large.
+const STEP_TARGETS_MAX: usize = 4_096;
+
 /// Decides what is to be done next. `since_report` is the time since the last report.
 pub(super) fn next(
     task: &TaskRecord,
@@ -41,7 +44,7 @@ pub(super) fn next(
         return if task.state == TaskState::Running { Next::Begin } else { Next::End };
     };
     let has_arrived = counts.under_way == 0;
-    let is_known = task.counts == counts;
+    let is_known = !counts.is_newer_than(&task.counts);
     if task.state == TaskState::Running && next.is_none() && has_arrived {
         return Next::Report { done: true };
     }
@@ -92,7 +95,8 @@ impl Bucket {
         (rate * 100).max(1_000)
     }
 
-    /// The messages that may be taken now, at most `most`.
+    /// The messages that may be taken now, at most `most`; none before the bucket is half full, since
+    /// a step costs about the same for one message and for many.
     pub(super) fn allowed(&mut self, most: u64, now: Duration) -> u64 {
         let Some(rate) = self.rate else { return most };
         let since = now.saturating_sub(self.filled);
@@ -101,7 +105,8 @@ impl Bucket {
         self.filled += Duration::from_millis(ms);
         let more = ms.saturating_mul(rate);
         self.tokens = self.tokens.saturating_add(more).min(Self::capacity(rate));
-        most.min(self.tokens / 1_000)
+        let least = most.saturating_mul(1_000).min(Self::capacity(rate) / 2);
+        if self.tokens < least { 0 } else { most.min(self.tokens / 1_000) }
     }
 
     /// Messages were taken.
@@ -128,6 +133,7 @@ pub(super) enum Verdict {
 pub(super) struct StepBuilder {
     step: TaskStep,
     taken: u64,
+    targets: usize,
     dry_run: bool,
 }
 
@@ -152,12 +158,12 @@ impl StepBuilder {
             matched: 0,
             takes: Vec::new(),
         };
-        Self { step, taken: 0, dry_run: task.order.dry_run }
+        Self { step, taken: 0, targets: 0, dry_run: task.order.dry_run }
     }
 
-    /// Number of messages that are taken.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
+    /// True if nothing more may be added to a step that takes at most `most` messages.
+    pub(super) fn is_full(&self, most: u64) -> bool {
+        self.taken >= most || self.targets >= STEP_TARGETS_MAX
     }
 
     /// True if a message without a target is among them.
@@ -177,6 +183,9 @@ impl StepBuilder {
         if self.dry_run {
             self.step.matched += 1;
             return;
+        }
+        if let TakeTo::Queues { targets, .. } = &to {
+            self.targets += targets.len();
         }
         // Messages that go to the same place one after the other are taken together.
         match self.step.takes.last_mut() {

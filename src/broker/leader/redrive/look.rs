@@ -5,14 +5,17 @@
 
 use super::Tasks;
 use bytes::Bytes;
+use quorate_catalog::TaskOrder;
 use quorate_queue::{Machine, MessageStore as _, QueuedMessage, Standing, StoreError, TaskProgress, merge};
 use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
 use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 
-/// Messages that one step looks at, at least and at most.
-const LOOK: [usize; 2] = [64, 1_024];
-/// Run heads in one read of the disk.
-const RUNS_AT_ONCE: usize = 16;
+/// Messages that one step looks at, at most.
+const LOOK_MAX: usize = 1_024;
+/// Messages that one step looks at, at least, if not all of them may match.
+const LOOK_MIN: usize = 64;
+/// Run heads in the first and the largest read of the disk: a run may have thousands of messages.
+const RUNS_AT_ONCE: [usize; 2] = [2, 16];
 /// Bytes of messages in one step; at least one message is read.
 const LOOK_BYTES_MAX: usize = 1 << 20;
 
@@ -26,18 +29,23 @@ pub(super) struct Looked {
 /// A message with what was stored of it; `None`: it is not there any more.
 pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
 
+/// How many messages are looked at for a step that takes at most so many.
+pub(super) fn limit(order: &TaskOrder, most: u64) -> usize {
+    let most = usize::try_from(most).unwrap_or(LOOK_MAX);
+    let least = if order.filter.is_empty() { 1 } else { LOOK_MIN };
+    most.clamp(least, LOOK_MAX)
+}
+
 impl Tasks {
-    /// The next ready messages from a place on, of entries below `until`, for a step that takes at
-    /// most so many; `None` if this node cannot tell, which must not look like the queue's end.
+    /// The next ready messages from a place on, of entries below `until`, at most `limit` or one run
+    /// more; `None` if this node cannot tell, which must not look like the queue's end.
     pub(super) fn look(
         &self,
         queue: QueueId,
         from: MessageId,
         until: LogIndex,
-        most: u64,
+        limit: usize,
     ) -> Result<Option<Looked>, StoreError> {
-        let [limit_min, limit_max] = LOOK;
-        let limit = usize::try_from(most).unwrap_or(limit_max).clamp(limit_min, limit_max);
         let Home::Group(group) = queue.home else { return Ok(None) };
         let Some(group) = self.context.group(group) else { return Ok(None) };
         // Read before the machine, which then has that entry.
@@ -53,11 +61,13 @@ impl Tasks {
         let store = ReplicaStore::new(group.store().clone());
         let (mut fresh, mut fresh_to) = (Vec::new(), None);
         let mut from = look.fresh_from.map(|(index, _)| index);
+        let [mut at_once, at_once_max] = RUNS_AT_ONCE;
         while let Some(index) = from.filter(|index| *index <= through) {
-            let runs = store.runs(queue, look.level, index, through, RUNS_AT_ONCE)?;
+            let runs = store.runs(queue, look.level, index, through, at_once)?;
             fresh.extend(runs.iter().flat_map(|run| look.fresh(run)));
-            let last = runs.last().filter(|_| runs.len() == RUNS_AT_ONCE).map(|run| run.index);
+            let last = runs.last().filter(|_| runs.len() == at_once).map(|run| run.index);
             from = last.map(LogIndex::next);
+            at_once = (2 * at_once).min(at_once_max);
             if fresh.len() >= limit {
                 fresh_to = last.map(|last| (last, u32::MAX));
                 break;

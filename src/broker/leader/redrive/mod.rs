@@ -21,7 +21,8 @@ use course::{Bucket, Next, StepBuilder, Verdict};
 use look::WithBody;
 use parking_lot::Mutex;
 use quorate_catalog::{
-    Catalog, CatalogCommand, RouteRequest, TaskCommand, TaskOrder, TaskRecord, TaskState, filter_of,
+    Catalog, CatalogCommand, RouteRequest, TaskCommand, TaskKind, TaskOrder, TaskRecord, TaskState,
+    filter_of,
 };
 use quorate_queue::{Command, Machine, TakeTo, TaskProgress, TaskStep};
 use quorate_rpc::chance;
@@ -31,6 +32,7 @@ use quorate_types::{
 };
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -55,8 +57,18 @@ pub(crate) struct Tasks {
     lease: Arc<RoutingLease>,
     led: Arc<LedHomes>,
     bodies: Arc<Bodies>,
+    is_short: IsShort,
     /// Tasks that have a worker.
     working: Mutex<BTreeSet<TaskId>>,
+}
+
+/// Whether an alarm is on, so that nothing may be published (ALM-04).
+pub(crate) struct IsShort(pub(crate) Box<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for IsShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IsShort").field(&(self.0)()).finish()
+    }
 }
 
 /// What a worker remembers.
@@ -69,7 +81,7 @@ struct Worker {
 
 impl Tasks {
     /// No task has a worker.
-    pub(crate) fn new(base: &Base) -> Arc<Self> {
+    pub(crate) fn new(base: &Base, is_short: IsShort) -> Arc<Self> {
         let Base { context, catalog, lease, catalog_client, led, bodies, .. } = base.clone();
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -79,6 +91,7 @@ impl Tasks {
             lease,
             led,
             bodies,
+            is_short,
             working: Mutex::default(),
         })
     }
@@ -171,19 +184,10 @@ impl Tasks {
                     .await;
                 }
                 (Next::Wait | Next::Step(_) | Next::Finish | Next::Report { .. }, _) => {
-                    self.pause(home, PAUSE).await;
+                    sleep(PAUSE).await;
                 }
             }
         }
-    }
-
-    /// Waits until the group has applied another entry, or for some time.
-    async fn pause(&self, home: Home, time: Duration) {
-        match self.led.progress(home) {
-            Some(mut progress) => drop(timeout(time, progress.changed()).await),
-            None => sleep(time).await,
-        }
-        tokio::task::yield_now().await;
     }
 
     /// Whether the task is running by a linearizable read of the catalog: one that has ended was
@@ -212,6 +216,11 @@ impl Tasks {
         }
     }
 
+    /// True while a node is short of memory or disk space, and the task would write messages.
+    fn must_wait(&self, order: &TaskOrder) -> bool {
+        (self.is_short.0)() && !order.dry_run && order.kind != TaskKind::Delete
+    }
+
     /// Looks for the messages of the next step, and commits it.
     async fn step(
         &self,
@@ -223,10 +232,11 @@ impl Tasks {
         let Some(from) = progress.next else { return };
         let now = worker.began.elapsed();
         let most = worker.bucket.allowed(most, now);
-        if most == 0 || !self.lease.is_held() {
+        if most == 0 || !self.lease.is_held() || self.must_wait(&task.order) {
             return sleep(PAUSE).await;
         }
-        let looked = self.look(task.order.queue, from, progress.until, most);
+        let limit = look::limit(&task.order, most);
+        let looked = self.look(task.order.queue, from, progress.until, limit);
         let looked = match looked {
             Ok(Some(looked)) => looked,
             Ok(None) => return sleep(PAUSE).await,
@@ -236,40 +246,53 @@ impl Tasks {
             }
         };
         let (messages, next) = self.read_bodies(task.order.queue, looked, term).await;
+        // What was looked at as another leader, or between two terms, is not known to be complete.
+        let leads = || self.led.leading(task.order.queue.home) == Some(term);
+        if !leads() {
+            return;
+        }
         let begun = || (task, progress, from);
-        let mut step = self.build(begun(), &messages, next, most);
+        let (mut step, lacks_targets) = self.build(begun(), &messages, next, most);
         // Before a message counts as one that nothing takes, the copy is brought up to date (LET 5).
-        if step.as_ref().is_some_and(|(_, lacks_targets)| *lacks_targets) {
+        if lacks_targets {
             if !self.catalog_client.read().await || !self.lease.is_held() {
                 return sleep(PAUSE).await;
             }
-            step = self.build(begun(), &messages, next, most);
+            (step, _) = self.build(begun(), &messages, next, most);
         }
-        let Some((step, _)) = step else { return sleep(STEP_LOST).await };
+        // The task may have been done and forgotten since, under another leader.
+        if !leads() {
+            return;
+        }
         let taken = step.takes.iter().map(|take| take.messages.len() as u64).sum::<u64>();
         worker.bucket.spend(taken + step.matched);
         self.commit_step(task, progress, step).await;
     }
 
-    /// The step that takes at most `most` of these messages, and whether some lack a target. `None`
-    /// if the filter cannot be read, which its creator has made sure of.
+    /// The step that takes at most `most` of these messages, and whether some lack a target. If the
+    /// filter cannot be read, of which its creator has made sure, it is the last one.
     fn build(
         &self,
         (task, progress, from): (&TaskRecord, TaskProgress, MessageId),
         messages: &[WithBody],
         next: Option<MessageId>,
         most: u64,
-    ) -> Option<(TaskStep, bool)> {
-        let filter = filter_of(&task.order.filter)
-            .inspect_err(|error| tracing::error!(task = %task.id, %error, "a task has no filter"))
-            .ok()?;
+    ) -> (TaskStep, bool) {
+        let filter = match filter_of(&task.order.filter) {
+            Ok(filter) => filter,
+            Err(error) => {
+                tracing::error!(task = %task.id, %error, "a task ends: its filter cannot be read");
+                let at = self.catalog.read().version();
+                return (StepBuilder::new(task, progress, from, at).end(None), false);
+            }
+        };
         let now = self.led.time(task.order.queue.home).unwrap_or_default();
         let at = self.catalog.read().version();
         let mut builder = StepBuilder::new(task, progress, from, at);
         for (queued, bytes) in messages {
-            if builder.taken() >= most {
+            if builder.is_full(most) {
                 let lacks_targets = builder.lacks_targets();
-                return Some((builder.end(Some(queued.message)), lacks_targets));
+                return (builder.end(Some(queued.message)), lacks_targets);
             }
             let age_ms = now.ms_since(queued.enqueued_at);
             let verdict = match bytes {
@@ -279,7 +302,7 @@ impl Tasks {
             builder.add(queued.message, verdict);
         }
         let lacks_targets = builder.lacks_targets();
-        Some((builder.end(next), lacks_targets))
+        (builder.end(next), lacks_targets)
     }
 
     fn verdict(

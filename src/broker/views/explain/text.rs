@@ -110,6 +110,9 @@ fn one_death(table: &FieldTable) -> String {
         }
         Some(_) | None => String::new(),
     };
+    if name("reason") == "redriven" {
+        return format!("A task took it {times} out of queue '{}'{at}.", name("queue"));
+    }
     let keys = match table.get("routing-keys") {
         Some(FieldValue::Array(keys)) => keys
             .iter()
