@@ -82,7 +82,9 @@ pub async fn enter(
         nodes: NODES.into_iter().chain([me]).collect(),
     };
     let joined = ask_all(world, &applicant).await;
-    join(joined, database, links, cluster).await.map(Some)
+    let first = join(joined, database, links, cluster).await?;
+    world.trace.note(&format!("node {me} joins the cluster as replica {first}"));
+    Ok(Some(first))
 }
 
 /// Asks until a node lets the applicant in.
@@ -155,6 +157,5 @@ async fn join(
     let unknown = |(node, _): &(NodeId, String)| !NODES.contains(node);
     let others: BTreeMap<NodeId, String> = peers.into_iter().filter(unknown).collect();
     links.add_peers(&others);
-    tracing::info!(cluster = shape.cluster.0, replica = %first, "this node joins a cluster");
     Ok(first)
 }

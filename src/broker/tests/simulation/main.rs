@@ -50,7 +50,7 @@ const REACHED: [&str; 18] = [
     "wait until",
     "this node leads",
     "has deleted",
-    "this node joins a cluster",
+    "joins the cluster as replica",
     "loses its disk",
     "the groups rest after Join",
     "the groups rest after Forget { running: true }",
