@@ -61,13 +61,14 @@ crate() {
   (cd "$CACHE/$crate" && cargo test --quiet --locked --no-run --test integration "$@")
 }
 
-# Debian's rabbitmqadmin, without the package that it comes in.
-rabbitmqadmin_v1() {
+# debian PROGRAM PACKAGE FILE: a program of Debian's without the package that it comes in.
+debian() {
   local scratch
+  [ ! -e "$CACHE/$3" ] || return 0
   scratch=$(mktemp -d)
   chmod 755 "$scratch"
-  (cd "$scratch" && apt-get -qq download rabbitmq-server && dpkg-deb --fsys-tarfile rabbitmq-server_*.deb | tar -x ./usr/bin/rabbitmqadmin)
-  cp "$scratch/usr/bin/rabbitmqadmin" "$CACHE/rabbitmqadmin-v1"
+  (cd "$scratch" && apt-get -qq download "$2" && dpkg-deb --fsys-tarfile "$2"_*.deb | tar -x "./usr/bin/$1")
+  cp "$scratch/usr/bin/$1" "$CACHE/$3"
   rm -rf "$scratch"
 }
 
@@ -78,7 +79,8 @@ install() {
     amqplib) once amqplib "$HERE/amqplib/package.json" npm_client ;;
     management)
       once management "$HERE/management/requirements.txt" python_client management
-      [ -e "$CACHE/rabbitmqadmin-v1" ] || rabbitmqadmin_v1
+      debian rabbitmqadmin rabbitmq-server rabbitmqadmin-v1
+      debian promtool prometheus promtool
       ;;
     http_client) crate "$HTTP_CLIENT" --features "$HTTP_CLIENT_FEATURES" ;;
     rabbitmqadmin) crate "$RABBITMQADMIN" ;;
@@ -93,7 +95,7 @@ run() {
     pika | aio_pika | celery) "$CACHE/$client/bin/python" -B "$HERE/$client/test_$client.py" "$@" ;;
     amqplib) NODE_PATH=$CACHE/amqplib/node_modules node "$HERE/amqplib/test.js" "$@" ;;
     amqp091) "$CACHE/amqp091" "$@" ;;
-    management) "$CACHE/management/bin/python" -B "$HERE/management/test_management.py" --rabbitmqadmin "$CACHE/rabbitmqadmin-v1" --http "$HTTP" "$@" ;;
+    management) "$CACHE/management/bin/python" -B "$HERE/management/test_management.py" --rabbitmqadmin "$CACHE/rabbitmqadmin-v1" --promtool "$CACHE/promtool" --http "$HTTP" "$@" ;;
     http_client) suite "$client" "$HTTP_CLIENT" "$*" --features "$HTTP_CLIENT_FEATURES" ;;
     rabbitmqadmin) suite "$client" "$RABBITMQADMIN" "$*" ;;
   esac

@@ -1,8 +1,8 @@
 """What tools for operators ask of the HTTP API, against three nodes.
 
-    test_management.py --rabbitmqadmin FILE --http HOST:PORT[,HOST:PORT...] HOST:PORT [HOST:PORT ...]
+    test_management.py --rabbitmqadmin FILE --promtool FILE --http HOST:PORT[,HOST:PORT...] HOST:PORT [HOST:PORT ...]
 
-rabbitmqadmin is version 1, as Debian packages it. One check is one function; its docstring says what
+rabbitmqadmin is version 1, and promtool Prometheus' own, both as Debian packages them. One check is one function; its docstring says what
 tool it stands for. Requests go to the nodes in turn.
 """
 
@@ -74,6 +74,7 @@ class Scene:
     def __init__(self, arguments):
         self.amqp, self.api = arguments.addresses, Api(arguments.http.split(","))
         self.rabbitmqadmin_file = arguments.rabbitmqadmin
+        self.promtool_file = arguments.promtool
 
     @contextlib.contextmanager
     def channel(self, node=0):
@@ -171,6 +172,25 @@ def flower_shows_queues(scene):
         shown = asyncio.run(broker.queues([name]))
         assert [(one["name"], one["messages"], one["consumers"]) for one in shown] == [(name, 2, 0)], shown
         assert {"messages_ready", "messages_unacknowledged"} <= shown[0].keys(), shown
+
+
+@check
+def prometheus_reads_the_metrics(scene):
+    """A scrape of each endpoint on every node, as Prometheus parses it; it has no advice either."""
+    paths = ("/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics")
+    with scene.queue("scraped", messages=2):
+        for address in scene.api.addresses:
+            for path in paths:
+                connection = http.client.HTTPConnection(address, timeout=WAIT_SECONDS)
+                with contextlib.closing(connection):
+                    connection.request("GET", path)
+                    answer = connection.getresponse()
+                    scraped = answer.read()
+                assert answer.status == 200, (path, answer.status, scraped[:200])
+                assert scraped.count(b"\nrabbitmq_identity_info{") + scraped.startswith(b"rabbitmq_identity_info{") == 1, path
+                checked = subprocess.run([scene.promtool_file, "check", "metrics"], input=scraped, capture_output=True)
+                said = (checked.stdout + checked.stderr).decode()
+                assert checked.returncode == 0 and not said, (path, said[-2000:])
 
 
 @check
@@ -421,6 +441,7 @@ def rabbitmqadmin_closes_a_connection(scene):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--rabbitmqadmin", required=True)
+    parser.add_argument("--promtool", required=True)
     parser.add_argument("--http", required=True)
     parser.add_argument("addresses", nargs="+")
     scene, failed = Scene(parser.parse_args()), 0
