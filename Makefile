@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop chart image k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -31,11 +31,24 @@ test: build
 build: deps rocksdb
 	cargo build --workspace --bins --tests
 
-# pika, aio-pika, amqplib, amqp091-go and Celery against a cluster of three nodes.
+# pika, aio-pika, amqplib, amqp091-go and Celery, and what management tools ask, against a cluster of three nodes.
+CLIENTS := pika aio_pika amqplib amqp091 celery management
 interop: build
 	@.ci/deps interop
-	cluster-tests/interop/run.sh install
-	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored
+	cluster-tests/interop/run.sh install $(CLIENTS)
+	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored --exact $(CLIENTS)
+
+# The tests of rabbitmqadmin 2 and of its client library, which these crates bring along.
+suites: build
+	@.ci/deps interop
+	cluster-tests/interop/run.sh install http_client rabbitmqadmin
+	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored --exact http_client rabbitmqadmin
+
+# The web page in a headless Chromium against a cluster of three nodes. Leaves screenshots.
+browser: build
+	@.ci/deps browser
+	cluster-tests/browser/run.sh install
+	cargo test --package quorate-cluster-tests --test browser -- --ignored
 
 # Read-only checks. The fuzz targets are a workspace of their own.
 FUZZ := --manifest-path cluster-tests/fuzz/Cargo.toml
@@ -107,6 +120,13 @@ acceptance: deps rocksdb
 	passed=0; QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --include-ignored --test-threads 1 $(ACCEPTANCE) || passed=$$?; \
 	  cat "$(QUORATE_TEST_TABLE)"; exit $$passed
+
+# A million dead letters are put back under load while a leader is killed every ten seconds: each once.
+redrive: export QUORATE_TEST_ACCEPTANCE := 1
+redrive: deps rocksdb
+	cargo build --release --package quorate
+	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
+	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
 # Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour.
 SEEDS ?= 0..2000

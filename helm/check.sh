@@ -109,13 +109,15 @@ assert hashed[4:] == hashlib.sha256(hashed[:4] + data["password"]).digest(), "wr
 assert data["uri"].startswith(b"amqp://admin:" + data["password"] + b"@q-quorate.ns.svc.cluster.local:5672/"), data["uri"]
 PY
 
-# Alerts use metrics that the nodes have.
+# Alerts and the dashboard use metrics that the nodes have: those on the pages that the unit tests expect.
 render --set prometheusRule.enabled=true --show-only templates/prometheusrule.yaml >"$work/rules.yaml"
-metrics=$(grep -oE '\b(quorate|rabbitmq|erlang)_[a-z_]+\{' "$work/rules.yaml" | sort -u)
-[ "$(wc -l <<<"$metrics")" -ge 10 ] || fail "only these metrics were found in the alerts: $metrics"
-for metric in $metrics; do
-  metric=${metric%\{}
-  grep -rqF "\"${metric%_bucket}\"" ../src/management/metrics || fail "there is no metric $metric"
+for used in "$work/rules.yaml" quorate/dashboards/quorate.json; do
+  metrics=$(grep -oE '\b(quorate|rabbitmq|erlang)_[a-z_]+\{' "$used" | sort -u)
+  [ "$(wc -l <<<"$metrics")" -ge 10 ] || fail "only these metrics were found in $used: $metrics"
+  for metric in $metrics; do
+    metric=${metric%\{} pages=../src/management/metrics
+    grep -qE "^${metric/rabbitmq_detailed_/rabbitmq_}[{ ]" $pages/tests.txt $pages/per_object.txt || fail "there is no metric $metric"
+  done
 done
 
 # What depends on the objects of a cluster; first there are none, as the notes are for an installation.

@@ -38,7 +38,8 @@ struct Arguments {
     #[arg(long)]
     alone: bool,
     /// Fails if confirms stop longer than faults of their kind may make them stop, at one fault at a time:
-    /// 99 of 100 crashes of a leader 0.3 s, its hangs and losses of a majority 1 s, faults of followers 0.2 s.
+    /// 99 of 100 crashes of a leader 0.3 s, its hangs and losses of a majority 1 s, faults of followers 0.2 s,
+    /// changes of the membership 1 s.
     /// 0.3 s and 0.2 s are without the times in which the machine's own disk stood still.
     #[arg(long, requires = "alone")]
     bounds: bool,

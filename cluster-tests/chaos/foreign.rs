@@ -62,6 +62,7 @@ impl Foreign {
             | Fault::Link(_)
             | Fault::Disk(_)
             | Fault::Clock(_)
+            | Fault::Member(_)
             | Fault::ClientsReset => {
                 let reason = "a command cannot carry it out".to_owned();
                 return self.injected(event, BTreeSet::new(), began, Effect::Skipped(reason));

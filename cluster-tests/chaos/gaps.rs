@@ -58,6 +58,10 @@ impl Gap {
             | Kind::CutOneWay
             | Kind::Reject
             | Kind::StuckDisk => Some(if self.hit_leader { HANG } else { FOLLOWER }),
+            // Groups change their members, and leaderships move.
+            Kind::ScaleUp | Kind::ScaleDown | Kind::LostDisk | Kind::Drain | Kind::NewAddress => {
+                Some(HANG)
+            }
             // No majority, or every node is hit or one again and again, or it is up to the fault's rate.
             Kind::KillMajority
             | Kind::KillAll

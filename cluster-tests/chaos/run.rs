@@ -1,7 +1,7 @@
 //! One run: from an empty cluster to the verdict.
 
 use super::administrator::Administrator;
-use super::fault::Kind;
+use super::fault::{Fault, Kind};
 use super::foreign::Foreign;
 use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
@@ -23,6 +23,8 @@ use tokio::time::timeout;
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Nodes of the cluster.
 const NODES: u64 = 3;
+/// Nodes that may join it.
+const GUESTS: u64 = 2;
 /// Log that nodes keep for others: those that were away for some seconds come back by snapshots.
 const LOG_TAIL: &str = "512KiB";
 /// How long a node may take to tell its metrics.
@@ -109,7 +111,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
     violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
     violations.extend(injector.findings().into_iter().map(Violation::Ended));
     violations.extend(injected.iter().filter_map(|one| match &one.effect {
-        Effect::Wrong(how) => Some(Violation::Served(format!("{:?}: {how}", one.event.fault))),
+        Effect::Wrong(how) => Some(wrong(one.event.fault, how)),
         Effect::Seen(_) | Effect::Missed(_) | Effect::Skipped(_) => None,
     }));
     let missed = missed(&schedule, &injected);
@@ -132,7 +134,7 @@ pub async fn run(schedule: Schedule) -> Outcome {
 
 /// A cluster whose disks and clocks can fail, with links of this kind.
 async fn start(equipment: &Equipment, links: Wiring) -> Cluster {
-    let options = Options { alone: true, links, ..Options::default() };
+    let options = Options { alone: true, links, guests: GUESTS, ..Options::default() };
     // Clients are not on the nodes' machines where each node has a network of its own.
     let options = options.with("--loopback-users", "none");
     let options = options.with("--log-tail-bytes", LOG_TAIL);
@@ -183,6 +185,19 @@ pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<Path
         violations,
         missed,
         skipped,
+    }
+}
+
+/// The rule that was broken by what was wrong at a fault.
+fn wrong(fault: Fault, how: &str) -> Violation {
+    let story = format!("{fault:?}: {how}");
+    match fault {
+        Fault::Member(_) => Violation::NotMoved(story),
+        Fault::Process(_)
+        | Fault::Link(_)
+        | Fault::Disk(_)
+        | Fault::Clock(_)
+        | Fault::ClientsReset => Violation::Served(story),
     }
 }
 

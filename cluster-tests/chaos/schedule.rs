@@ -3,8 +3,8 @@
 //! schedule has changed.
 
 use super::fault::{
-    ClockFault, Cut, DamagedFile, DiskCall, DiskFault, Fault, Kind, LinkFault, ProcessFault,
-    Victim, Victims, WrongData,
+    ClockFault, Cut, DamagedFile, DiskCall, DiskFault, Fault, Kind, Leaving, LinkFault,
+    MemberFault, ProcessFault, Victim, Victims, WrongData,
 };
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -158,10 +158,7 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             Fault::Process(ProcessFault::Pause { victims: Victims::One(Victim::Leader) })
         }
         Kind::RollingRestart => Fault::Process(ProcessFault::RollingRestart),
-        Kind::StarvedProcessor => {
-            let percent = chance.u32(3..=20);
-            Fault::Process(ProcessFault::StarvedProcessor { victim: any, percent })
-        }
+        Kind::StarvedProcessor => Fault::Process(starved(chance, any)),
         Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
         Kind::IsolateNode => cut(Cut::Isolated(any)),
         Kind::IsolateLeader => cut(Cut::Isolated(Victim::Leader)),
@@ -195,7 +192,18 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
         Kind::ClockJump => Fault::Clock(jump(chance, any)),
         Kind::ClockDrift => Fault::Clock(drift(chance, any)),
         Kind::ClientsReset => Fault::ClientsReset,
+        Kind::ScaleUp => Fault::Member(scale_up(chance)),
+        Kind::ScaleDown => {
+            Fault::Member(MemberFault::ScaleDown { victim: any_or_leader(chance, any) })
+        }
+        Kind::LostDisk => Fault::Member(lost_disk(chance, any)),
+        Kind::Drain => Fault::Member(MemberFault::Drain { victim: any_or_leader(chance, any) }),
+        Kind::NewAddress => Fault::Member(MemberFault::NewAddress),
     }
+}
+
+fn starved(chance: &mut Rng, victim: Victim) -> ProcessFault {
+    ProcessFault::StarvedProcessor { victim, percent: chance.u32(3..=20) }
 }
 
 fn flapping(chance: &mut Rng, from: Victim, further: u64) -> LinkFault {
@@ -224,6 +232,20 @@ fn wrong_data(chance: &mut Rng, victim: Victim) -> DiskFault {
 fn damaged(chance: &mut Rng, victim: Victim) -> DiskFault {
     let file = if chance.bool() { DamagedFile::Table } else { DamagedFile::Log };
     DiskFault::Damaged { victim, file, place: chance.u32(..) }
+}
+
+/// The node, or the leader of the measured queue, whose loss is felt most.
+fn any_or_leader(chance: &mut Rng, any: Victim) -> Victim {
+    if chance.bool() { any } else { Victim::Leader }
+}
+
+fn lost_disk(chance: &mut Rng, any: Victim) -> MemberFault {
+    MemberFault::LostDisk { victim: any_or_leader(chance, any), by_itself: chance.bool() }
+}
+
+fn scale_up(chance: &mut Rng) -> MemberFault {
+    let leaving = if chance.bool() { Leaving::Stopped } else { Leaving::Running };
+    MemberFault::ScaleUp { nodes: chance.usize(1..=2), leaving }
 }
 
 fn jump(chance: &mut Rng, one: Victim) -> ClockFault {

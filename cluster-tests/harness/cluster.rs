@@ -25,6 +25,8 @@ pub struct Options {
     pub alone: bool,
     /// How nodes reach each other: [`Cluster::links`].
     pub links: Wiring,
+    /// Number of nodes that do not found the cluster, and may join it: [`Cluster::guests`].
+    pub guests: u64,
 }
 
 impl Options {
@@ -48,11 +50,12 @@ impl Options {
     }
 }
 
-/// Nodes 1 to n, and what they share.
+/// Nodes 1 to n, further ones that may join them, and what they share.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: processes first, then their folder, the machine last.
     nodes: Vec<Node>,
+    guests: Vec<Node>,
     links: Links,
     folder: Option<TempDir>,
     binary: PathBuf,
@@ -83,7 +86,7 @@ impl Cluster {
         let secret = format!("secret-{}", folder.path().display());
         let secret_file = folder.path().join("secret");
         write_secret(&secret_file, &secret);
-        let ids: Vec<u64> = (1..=nodes).collect();
+        let ids: Vec<u64> = (1..=nodes + options.guests).collect();
         let network = (options.links == Wiring::Namespaces)
             .then(|| Network::make(&ids).unwrap_or_else(|error| panic!("a network: {error}")));
         let host = |id| network.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |n| n.address(id));
@@ -91,19 +94,22 @@ impl Cluster {
             namespace: network.as_ref().map(|network| network.path(id)),
             ..launch(id, &binary, folder.path(), &options)
         };
-        let mut members: Vec<Node> =
+        let mut all: Vec<Node> =
             ids.iter().map(|id| Node::new(*id, host(*id), folder.path(), start(*id))).collect();
-        let addresses: Vec<_> =
-            members.iter().map(|node| (node.id(), node.rpc_address())).collect();
+        let addresses: Vec<_> = all.iter().map(|node| (node.id(), node.rpc_address())).collect();
         let links = Links::start(&addresses, options.links, network);
-        for node in &mut members {
-            let listed = match nodes {
+        for node in &mut all {
+            let id = node.id();
+            let known = |(other, _): &&(u64, String)| *other <= nodes || *other == id;
+            let known: Vec<_> = addresses.iter().filter(known).cloned().collect();
+            let listed = match known.len() {
                 1 => String::new(),
-                _ => listed(&addresses, |to| links.address(node.id(), to)),
+                _ => listed(&known, |to| links.address(id, to)),
             };
             node.configure(&listed, &secret_file, &options.args);
         }
-        Self { nodes: members, links, folder: Some(folder), binary, secret, _share: share }
+        let guests = all.split_off(usize::try_from(nodes).expect("a number of nodes"));
+        Self { nodes: all, guests, links, folder: Some(folder), binary, secret, _share: share }
     }
 
     /// Waits until every node says that it is ready.
@@ -116,25 +122,36 @@ impl Cluster {
         }
     }
 
-    /// A node by its id, from 1.
+    /// A node by its id, from 1; it may be a guest.
     ///
     /// # Panics
     /// When there is none.
     #[must_use]
     pub fn node(&self, id: u64) -> &Node {
-        match self.nodes.iter().find(|node| node.id() == id) {
+        match self.all().find(|node| node.id() == id) {
             Some(node) => node,
             None => panic!("no node {id}"),
         }
     }
 
-    /// All nodes, sorted by id.
+    /// All nodes but the guests, sorted by id.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Ids of the nodes other than `id`.
+    /// Nodes that no other one names in its settings and that are not started with the others, sorted by
+    /// id: each joins the cluster when it is started.
+    #[must_use]
+    pub fn guests(&self) -> &[Node] {
+        &self.guests
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().chain(&self.guests)
+    }
+
+    /// Ids of the nodes other than `id`, without the guests.
     #[must_use]
     pub fn others(&self, id: u64) -> Vec<u64> {
         self.nodes.iter().map(Node::id).filter(|other| *other != id).collect()
@@ -238,13 +255,12 @@ impl Cluster {
     #[must_use]
     pub fn named(&self, name: &str) -> Option<u64> {
         let port = name.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        let by_port =
-            self.nodes.iter().find(|node| port.is_some_and(|p| node.ports().contains(&p)));
+        let by_port = self.all().find(|node| port.is_some_and(|p| node.ports().contains(&p)));
         let by_number = || {
             let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
             let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
             let id = digits.get(..end)?.parse::<u64>().ok()?;
-            self.nodes.iter().find(|node| node.id() == id)
+            self.all().find(|node| node.id() == id)
         };
         by_port.or_else(by_number).filter(|node| node.runs()).map(Node::id)
     }
@@ -256,7 +272,7 @@ impl Cluster {
     }
 
     fn show_what_is_left(&mut self) {
-        for node in &self.nodes {
+        for node in self.all() {
             let log = node.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = lines.len().saturating_sub(LOG_LINES_SHOWN);

@@ -53,8 +53,22 @@ impl CtlOutput {
 /// # Panics
 /// When it cannot be started or takes longer than a minute.
 pub async fn run(binary: &Path, rpc: &str, secret: &str, args: &[&str]) -> CtlOutput {
+    run_tool("ctl", binary, rpc, secret, args).await
+}
+
+/// Runs `binary TOOL -n rpc ARGS…`, such as for the tool `rabbitmq-plugins`.
+///
+/// # Panics
+/// When it cannot be started or takes longer than a minute.
+pub async fn run_tool(
+    tool: &str,
+    binary: &Path,
+    rpc: &str,
+    secret: &str,
+    args: &[&str],
+) -> CtlOutput {
     let mut command = tokio::process::Command::new(binary);
-    command.args(["ctl", "-n", rpc]).args(args).kill_on_drop(true);
+    command.args([tool, "-n", rpc]).args(args).kill_on_drop(true);
     command.env("QUORATE_CLUSTER_SECRET", secret).env_remove("QUORATE_LOG");
     let output = in_time(&format!("ctl {args:?}"), BOUND, command.output()).await;
     let output = output.unwrap_or_else(|error| panic!("start {}: {error}", binary.display()));

@@ -35,6 +35,8 @@ pub enum CallFault {
 
 /// Place of the number of calls that a fault has changed.
 const HITS: u64 = 7;
+/// The highest id of a node, those that join a cluster later included: each has an id of its own.
+const NODES_MAX: u64 = 64;
 
 const CALLS: &str = include_str!("../faults/calls.c");
 const POWER: &str = include_str!("../faults/power.c");
@@ -59,7 +61,7 @@ impl CallFaults {
     pub fn prepare() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         compile(CALLS, &folder.path().join("calls.so"), &["-shared", "-fPIC"]);
-        for node in 1..=3 {
+        for node in 1..=NODES_MAX {
             fs::write(folder.path().join(format!("node-{node}")), [0; 4096]).expect("a page");
         }
         Self { folder }

@@ -1,4 +1,4 @@
-//! The smallest HTTP client that the tests need: one GET, read to the end.
+//! The smallest HTTP client that the tests need: one GET, read to the end, of nobody or of a user.
 
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,9 +20,36 @@ pub struct Response {
 /// # Errors
 /// Whatever the socket says, or `InvalidData` for what is not an HTTP answer.
 pub async fn get(address: &str, path: &str) -> io::Result<Response> {
+    ask(address, path, "").await
+}
+
+/// As [`get`], as the user `guest` with this password.
+///
+/// # Errors
+/// As [`get`].
+pub async fn get_as_guest(address: &str, path: &str, password: &str) -> io::Result<Response> {
+    let credentials = base64(format!("guest:{password}").as_bytes());
+    ask(address, path, &format!("Authorization: Basic {credentials}\r\n")).await
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS.get((word >> (18 - 6 * place) & 63) as usize).copied();
+            text.push(if place > three.len() { '=' } else { char::from(letter.unwrap_or(b'=')) });
+        }
+    }
+    text
+}
+
+async fn ask(address: &str, path: &str, headers: &str) -> io::Result<Response> {
     let mut socket = TcpStream::connect(address).await?;
     // HTTP/1.0, so that the answer is neither chunked nor kept alive.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{headers}\r\n");
     socket.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).await?;

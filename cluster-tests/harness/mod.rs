@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod disk;
 pub mod http;
 pub mod links;
+pub mod members;
 pub mod metrics;
 pub mod process;
 pub mod scale;

@@ -284,7 +284,9 @@ impl Node {
         Metrics::parse(&answer.body).unwrap_or_else(|error| panic!("/metrics: {error}"))
     }
 
-    fn address(&self, port: &Port) -> String {
+    /// The address of a port on its machine, `HOST:PORT`.
+    #[must_use]
+    pub fn address(&self, port: &Port) -> String {
         format!("{}:{}", self.host, port.number())
     }
 

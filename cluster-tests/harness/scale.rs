@@ -109,6 +109,8 @@ macro_rules! sizes {
 }
 
 sizes! {
+    /// Dead letters that are put back while leaders die.
+    REDRIVEN = "QUORATE_TEST_REDRIVEN", 20_000, 1_000_000;
     /// Seconds of full speed, consumers beside publishers.
     BESIDE_SECONDS = "QUORATE_TEST_BESIDE_SECONDS", 4, 60;
     /// Dead letters that go through a chain of three queues.
@@ -169,6 +171,8 @@ bounds! {
     IDLE_CORES: f64 = "many queues", 0.6, 0.1;
     /// From the start of all nodes until all are ready, with many queues.
     RESTART: Duration = "many queues", seconds(60), seconds(10);
+    /// A page of a hundred queues of many, sorted by any column, over HTTP.
+    QUEUE_PAGE: Duration = "many queues, a page of them", seconds(5), ms(100);
     /// Memory of a node, MiB, whatever the backlog.
     BACKLOG_MEMORY: u64 = "a long backlog", 300, 300;
     /// Rate of the slowest quarter of a drain, as a part of the first one's.

@@ -10,7 +10,24 @@ const INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// # Panics
 /// After `within`, with `what` and the last attempt's reason for not succeeding.
-pub async fn eventually<T, F, R>(what: &str, within: Duration, mut attempt: F) -> T
+pub async fn eventually<T, F, R>(what: &str, within: Duration, attempt: F) -> T
+where
+    F: FnMut() -> R,
+    R: Future<Output = Result<T, String>>,
+{
+    try_eventually(what, within, INTERVAL, attempt).await.unwrap_or_else(|late| panic!("{late}"))
+}
+
+/// Looks until `attempt` succeeds and gives what it found, with so much time between two looks.
+///
+/// # Errors
+/// After `within`, with `what` and the last attempt's reason for not succeeding.
+pub async fn try_eventually<T, F, R>(
+    what: &str,
+    within: Duration,
+    interval: Duration,
+    mut attempt: F,
+) -> Result<T, String>
 where
     F: FnMut() -> R,
     R: Future<Output = Result<T, String>>,
@@ -18,12 +35,12 @@ where
     let begun = Instant::now();
     loop {
         let reason = match tokio::time::timeout(within, attempt()).await {
-            Ok(Ok(found)) => return found,
+            Ok(Ok(found)) => return Ok(found),
             Ok(Err(reason)) => reason,
             Err(_) => "the last look did not end".to_owned(),
         };
-        assert!(begun.elapsed() < within, "not within {within:?}: {what}: {reason}");
-        tokio::time::sleep(INTERVAL).await;
+        hold(begun.elapsed() < within, || format!("not within {within:?}: {what}: {reason}"))?;
+        tokio::time::sleep(interval).await;
     }
 }
 

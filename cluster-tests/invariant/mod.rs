@@ -62,6 +62,8 @@ pub enum Violation {
     Served(String),
     /// A node counted other messages in a queue than its consumers got.
     Miscounted(String),
+    /// The cluster did not take a node up, give it up, or move its groups, in time.
+    NotMoved(String),
     /// At rest a node still holds or uses what it needed for clients.
     NotBack(String),
     /// Confirms stopped for longer than any fail-over takes.

@@ -61,6 +61,7 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::Forgotten(_) => "forgotten",
             Violation::Served(_) => "served",
             Violation::Miscounted(_) => "miscounted",
+            Violation::NotMoved(_) => "not moved",
             Violation::NotBack(_) => "not back",
             Violation::Stuck(_) => "stuck",
             Violation::Ended(_) => "ended",

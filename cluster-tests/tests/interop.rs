@@ -1,4 +1,4 @@
-//! Clients that nobody here wrote, each running its script against a cluster of three nodes. They must
+//! Clients and tools that nobody here wrote, each running against a cluster of three nodes. They must
 //! be installed first: `make interop` does that, and runs these.
 
 #![expect(clippy::expect_used, reason = "tests")]
@@ -8,8 +8,9 @@ use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, package_dir
 async fn runs_through(client: &str) {
     let cluster = Cluster::start(3, Options::default()).await;
     let script = package_dir().join("interop").join("run.sh");
+    let http: Vec<String> = cluster.nodes().iter().map(Node::http_address).collect();
     let output = tokio::process::Command::new(script)
-        .args(["--only", client])
+        .args(["--http", &http.join(","), "--only", client])
         .args(cluster.nodes().iter().map(Node::amqp_address))
         .kill_on_drop(true)
         .output()
@@ -49,4 +50,25 @@ async fn amqp091() {
 #[ignore = "the client must be installed: make interop"]
 async fn celery() {
     runs_through("celery").await;
+}
+
+/// KEDA, Flower, probes, Terraform, rabbitmqadmin version 1: what they ask of the HTTP API.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the tool must be installed: make interop"]
+async fn management() {
+    runs_through("management").await;
+}
+
+/// The tests of `rabbitmq_http_client`, as its crate has them.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the tool must be installed: make interop"]
+async fn http_client() {
+    runs_through("http_client").await;
+}
+
+/// The tests of rabbitmqadmin version 2, as its crate has them.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the tool must be installed: make interop"]
+async fn rabbitmqadmin() {
+    runs_through("rabbitmqadmin").await;
 }

@@ -60,6 +60,7 @@ impl Broker {
         context.spawn(Arc::clone(&node.exclusive).compare_own_names());
         context.spawn(Arc::clone(&node.alarms).watch_alarms());
         context.spawn(Arc::clone(&node.letters).run());
+        context.spawn(Arc::clone(&node.tasks).run());
         context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 

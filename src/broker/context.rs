@@ -29,6 +29,15 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
+/// What a node waits for before it is ready, as text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Awaited {
+    /// Why the definitions of the start are not imported yet; `None` if nothing is to be imported.
+    pub(crate) definitions: Option<String>,
+    /// Why the node has not entered the cluster yet (MEM 3); `None` if it does not wait for that.
+    pub(crate) entrance: Option<String>,
+}
+
 /// The parts of a node that do not depend on its clients or queues.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -42,8 +51,8 @@ pub(crate) struct Context {
     database: OnceLock<Weak<Database>>,
     /// This process's session, once its start number is known (SES 1).
     session: RwLock<Option<SessionId>>,
-    /// Why the definitions of the start are not imported yet.
-    definitions: Mutex<Option<String>>,
+    /// What this node waits for before it is ready.
+    pub(crate) awaited: Mutex<Awaited>,
     /// The members that do not leave, this node among them (MEM 1).
     members: RwLock<Vec<NodeId>>,
     /// The budget for bodies that are held for clients.
@@ -63,7 +72,7 @@ impl Context {
             groups: OnceLock::new(),
             database: OnceLock::new(),
             session: RwLock::default(),
-            definitions: Mutex::default(),
+            awaited: Mutex::default(),
             members: RwLock::new(settings.members.clone()),
             memory: MemoryBudget::new(settings.client_memory),
             counters: Arc::default(),
@@ -110,16 +119,6 @@ impl Context {
             *own = None;
         }
         ends
-    }
-
-    /// Sets why the definitions of the start are not imported yet.
-    pub(crate) fn await_definitions(&self, reason: Option<String>) {
-        *self.definitions.lock() = reason;
-    }
-
-    /// Why the definitions of the start are not imported yet; `None` if nothing is to be imported.
-    pub(crate) fn awaited_definitions(&self) -> Option<String> {
-        self.definitions.lock().clone()
     }
 
     /// A generated name: `prefix` and 22 characters of URL-safe base64 of 16 random bytes (QUE-06,

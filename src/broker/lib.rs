@@ -49,7 +49,10 @@ pub use cluster::{
 };
 pub use front::{access::ChangeError, connection::Connection};
 pub use leader::{clock::WallClock, local::SpillSettings};
-pub use names::definitions::{ImportError, Imported};
+pub use names::{
+    definitions::{ImportError, Imported},
+    tasks::{TaskError, TaskRequest},
+};
 pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
@@ -57,7 +60,11 @@ pub use quorate_client::{
 pub use quorate_raft::{DrainError, TransferError};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
-    administration::{Operator, Views},
+    administration::{DryRuns, Operator, Views},
+    browse,
+    dry_run::{DryRun, QUEUES_MAX},
+    excess::{Bounds, Excess},
+    explain::{DeadLetterPath, Explanation, Nowhere},
     lookup::Lookup,
     operator::{Closing, PasswordError, hash_password},
     view,

@@ -4,8 +4,9 @@ use crate::{
     base::Base,
     cluster::{Cluster, alarms::Alarms, failures::Failures},
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
-    leader::{Leader, dead_letter::DeadLetters, timer::Timer},
+    leader::{Leader, dead_letter::DeadLetters, redrive::{IsShort, Tasks}, timer::Timer},
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
+    views::turns::Turns,
 };
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Node {
     pub(crate) base: Base,
     pub(crate) letters: Arc<DeadLetters>,
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) replies: Arc<DirectReplies>,
@@ -23,6 +25,8 @@ pub(crate) struct Node {
     pub(crate) front: Arc<FrontEnd>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) cluster: Arc<Cluster>,
+    /// Turns of requests that take long.
+    pub(crate) turns: Turns,
 }
 
 impl Node {
@@ -34,6 +38,8 @@ impl Node {
         let letters = DeadLetters::new(&base);
         let clients = Arc::new(Clients::new(&base));
         let alarms = Arc::new(Alarms::new(&base, &clients));
+        let watched = Arc::clone(&alarms);
+        let tasks = Tasks::new(&base, IsShort(Box::new(move || watched.reason().is_some())));
         let replies = Arc::new(DirectReplies::new(&base, &clients));
         let publisher = Arc::new(Publisher::new(&base, &clients, &replies, &alarms));
         let queues = Arc::new(Queues::new(&base, &configurer));
@@ -43,6 +49,7 @@ impl Node {
         let cluster = Arc::new(Cluster::new(&base, &clients, &leader, &failures));
         Arc::new(Self {
             letters,
+            tasks,
             clients,
             alarms,
             replies,
@@ -52,6 +59,7 @@ impl Node {
             front,
             leader,
             cluster,
+            turns: Turns::new(),
             base,
         })
     }

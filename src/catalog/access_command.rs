@@ -104,13 +104,20 @@ pub enum AccessCommand {
         /// True turns tracing on, false turns it off.
         tracing: bool,
     },
+    /// rabbitmqctl's `enable_vhost_protection_from_deletion`, `disable_vhost_protection_from_deletion`.
+    SetProtection {
+        /// Name of the virtual host.
+        vhost: VhostName,
+        /// True refuses its deletion, false allows it again.
+        protected: bool,
+    },
 }
 
 impl Catalog {
-    /// The object that a deletion names, if it does not exist. The proposer reports this, since
-    /// apply takes such a deletion for a repeat.
+    /// Why the proposer refuses a command: the object of a deletion does not exist, and apply takes
+    /// such a deletion for a repeat; or other nodes may not know the command yet (MEM 15).
     #[must_use]
-    pub fn missing_of(&self, command: &AccessCommand) -> Option<Denial> {
+    pub fn refusal_of(&self, command: &AccessCommand) -> Option<Denial> {
         use AccessCommand as C;
         match command {
             C::DeleteVhost { vhost } if !self.has_vhost(vhost) => {
@@ -119,6 +126,7 @@ impl Catalog {
             C::DeleteUser { user } if self.user(user).is_none() => {
                 Some(Denial::NoSuchUser(user.clone()))
             }
+            C::SetProtection { .. } => self.unprotectable(),
             C::DeleteVhost { .. }
             | C::DeleteUser { .. }
             | C::AddVhost { .. }
@@ -161,6 +169,7 @@ impl Catalog {
                 self.clear_topic_permissions(vhost, user, exchange.as_ref(), out)
             }
             C::SetTracing { vhost, tracing } => self.set_tracing(vhost, *tracing, out),
+            C::SetProtection { vhost, protected } => self.set_protection(vhost, *protected, out),
         }
     }
 }

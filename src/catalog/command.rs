@@ -7,6 +7,8 @@ use crate::{
     objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
+    policy_definition::PolicyKey,
+    task::TaskCommand,
 };
 use quorate_types::{
     BootNumber, Exception, Incarnation, MachineVersion, NodeId, QueueId, ResourceName, Stamp,
@@ -91,9 +93,25 @@ pub enum CatalogCommand {
     /// A change of members or placements (MEM). Proposed only from machine version 2 on: binaries that
     /// know the first version only cannot read it.
     Members(MemberCommand),
+    /// A change of tasks. Proposed only from machine version 3 on, like those of members.
+    Tasks(TaskCommand),
 }
 
 impl CatalogCommand {
+    /// The first version of the machine that knows the command (MEM 15). It is not proposed before.
+    #[must_use]
+    pub fn since(&self) -> MachineVersion {
+        if matches!(self, Self::Tasks(_)) {
+            return MachineVersion::RETRIES;
+        }
+        if let Self::SetPolicy(PolicyRecord { definition, .. }) = self
+            && definition.integer(PolicyKey::DelayedRetryMultiplier).is_some()
+        {
+            return MachineVersion::RETRIES;
+        }
+        MachineVersion::FIRST
+    }
+
     /// The object that the command changes, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {
@@ -117,6 +135,7 @@ impl CatalogCommand {
             }
             Self::Access(command) => format!("{command:?}"),
             Self::Members(command) => command.object(),
+            Self::Tasks(command) => command.object(),
         }
     }
 }
@@ -137,6 +156,6 @@ pub enum CatalogReply {
     },
     /// The start that created the queue is fenced.
     Fenced,
-    /// A command of an operator, or a change of members or placements, was refused.
+    /// A command of an operator, or a change of members, placements or tasks, was refused.
     Denied(Denial),
 }

@@ -106,6 +106,9 @@ fn vhost(vhost: &VhostRecord) -> Value {
     if let Some(queue_type) = metadata.default_queue_type {
         fields.insert("default_queue_type".to_owned(), queue_type.name().into());
     }
+    if vhost.protected {
+        fields.insert("protected_from_deletion".to_owned(), true.into());
+    }
     let mut shown = fields.clone();
     shown.insert("name".to_owned(), vhost.name.as_str().into());
     shown.insert("metadata".to_owned(), Value::Object(fields));

@@ -88,6 +88,13 @@ impl<'a> Fields<'a> {
         value.map(|value| value.as_str().ok_or_else(|| self.must(name, "a string"))).transpose()
     }
 
+    pub(crate) fn optional_flag(&self, name: &str) -> Result<Option<bool>, DefinitionsError> {
+        let value = self.optional(name);
+        value
+            .map(|value| value.as_bool().ok_or_else(|| self.must(name, "a truth value")))
+            .transpose()
+    }
+
     pub(crate) fn short(&self, name: &str) -> Result<ShortString, DefinitionsError> {
         let text = self.text(name)?;
         ShortString::try_from(text).map_err(|error| self.wrong(format!("'{name}': {error}")))

@@ -154,32 +154,43 @@ impl Definitions {
         self.bindings.iter().map(now).collect()
     }
 
-    /// Applies everything to a copy of the catalog, and notes what that changes.
-    fn try_out(&mut self, catalog: &Catalog) -> Result<(), DefinitionsError> {
+    /// All steps in their order, those of queues and bindings with the placeholder ids.
+    pub(crate) fn all_steps(&self) -> impl Iterator<Item = Step> + '_ {
         let queue = |entry: &QueueEntry| Step {
             object: format!("queue {}", entry.name),
             command: CatalogCommand::AddQueue(entry.clone()),
         };
-        let steps = self.steps.iter().cloned();
-        let steps = steps.chain(self.queues.iter().map(queue));
-        let (mut copy, mut out) = (catalog.clone(), CatalogOutput::default());
-        for Step { object, command } in steps.chain(self.bindings.iter().map(binding_step)) {
-            out.clear();
-            let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![command] };
-            copy.apply(CatalogIndex(copy.version().0 + 1), &entry, &mut out);
-            out.replies.iter().try_for_each(|reply| check(&object, reply))?;
+        let steps = self.steps.iter().cloned().chain(self.queues.iter().map(queue));
+        steps.chain(self.bindings.iter().map(binding_step))
+    }
+
+    /// Applies everything to a copy of the catalog, and notes what that changes.
+    fn try_out(&mut self, catalog: &Catalog) -> Result<(), DefinitionsError> {
+        let (mut copy, mut changed) = (catalog.clone(), Vec::new());
+        for step in self.all_steps() {
+            let out = step.on(&mut copy);
+            out.replies.iter().try_for_each(|reply| step.check(reply))?;
             // Every entry changes the catalog's own record.
             if out.changes.iter().any(|key| *key != CatalogKey::State) {
-                self.changed.push(object);
+                changed.push(step.object);
             }
         }
         // An existing user takes several steps.
-        self.changed.dedup();
+        changed.dedup();
+        self.changed = changed;
         Ok(())
     }
 }
 
 impl Step {
+    /// Applies the step to a copy of the catalog.
+    pub(crate) fn on(&self, copy: &mut Catalog) -> CatalogOutput {
+        let mut out = CatalogOutput::default();
+        let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![self.command.clone()] };
+        copy.apply(CatalogIndex(copy.version().0 + 1), &entry, &mut out);
+        out
+    }
+
     /// Checks the catalog's reply to the step.
     ///
     /// # Errors
@@ -252,13 +263,22 @@ impl Reading<'_> {
             None | Some("undefined") => None,
             Some(name) => Some(queue_type(fields, name)?),
         };
-        if self.catalog.has_vhost(&vhost) {
+        let protected = of.optional_flag("protected_from_deletion")?;
+        let there = self.catalog.vhost(&vhost);
+        let change = protected.filter(|given| *given != there.is_some_and(|there| there.protected));
+        if there.is_some() {
             let (description, tags) = (Some(description), Some(tags));
             let update = VhostUpdate { description, tags, default_queue_type };
-            self.access(fields, AccessCommand::UpdateVhost { vhost, update });
+            self.access(fields, AccessCommand::UpdateVhost { vhost: vhost.clone(), update });
         } else {
             let metadata = VhostMetadata { description, tags, default_queue_type };
-            self.access(fields, AccessCommand::AddVhost { vhost, metadata });
+            self.access(fields, AccessCommand::AddVhost { vhost: vhost.clone(), metadata });
+        }
+        if let Some(protected) = change {
+            if let Some(denial) = self.catalog.unprotectable() {
+                return Err(fields.wrong(denial));
+            }
+            self.access(fields, AccessCommand::SetProtection { vhost, protected });
         }
         Ok(())
     }

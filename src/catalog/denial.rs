@@ -1,10 +1,10 @@
 //! Why an operator's command was refused (CTL-12, CTL-13).
 
-use crate::member::MemberState;
-use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, VhostName};
+use crate::{member::MemberState, task::TaskState};
+use quorate_types::{GroupId, MachineVersion, NodeId, ShortString, TaskId, VhostName};
 
-/// Why a change of users, virtual hosts, permissions, limits or members was refused. Nothing has
-/// changed.
+/// Why a change of users, virtual hosts, permissions, limits, members or tasks was refused. Nothing
+/// has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// The user does not exist.
@@ -16,6 +16,19 @@ pub enum Denial {
     /// The virtual host does not exist.
     #[error("Virtual host '{0}' does not exist")]
     NoSuchVhost(VhostName),
+    /// The virtual host is protected from deletion.
+    #[error("Refusing to delete virtual host '{0}' because it is protected from deletion")]
+    VhostProtected(VhostName),
+    /// Not all nodes know the protection of virtual hosts yet (MEM 15).
+    #[error(
+        "the cluster's machine version is {machine}: virtual hosts can be protected from version {} \
+         on, which it gets when all nodes run a release that knows that version",
+        MachineVersion::RETRIES
+    )]
+    ProtectionTooEarly {
+        /// The present version.
+        machine: MachineVersion,
+    },
     /// The regular expression is invalid.
     #[error("invalid regular expression '{pattern}': {reason} at {at}")]
     InvalidPattern {
@@ -37,6 +50,62 @@ pub enum Denial {
     /// A change of members or placements.
     #[error(transparent)]
     Member(#[from] MemberDenial),
+    /// A change of tasks.
+    #[error(transparent)]
+    Task(#[from] TaskDenial),
+}
+
+/// Why a change of tasks was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TaskDenial {
+    /// The cluster's machine does not know tasks yet (MEM 15).
+    #[error(
+        "the cluster's machine version is {machine}: messages can be put back, moved and deleted by \
+         tasks from version {} on, which it gets when all nodes run a release that knows that version",
+        MachineVersion::RETRIES
+    )]
+    TooEarly {
+        /// The present version.
+        machine: MachineVersion,
+    },
+    /// The task does not exist, or ended long ago.
+    #[error("there is no task {task}")]
+    NoTask {
+        /// The id.
+        task: TaskId,
+    },
+    /// The task has ended.
+    #[error("task {task} has ended: it is {state}")]
+    Ended {
+        /// The id.
+        task: TaskId,
+        /// How it ended.
+        state: TaskState,
+    },
+    /// The queue has ended.
+    #[error("the queue does not exist any more")]
+    NoQueue,
+    /// Too many tasks have not ended.
+    #[error("there are {most} tasks that have not ended: wait, or cancel some")]
+    TooMany {
+        /// The bound.
+        most: u32,
+    },
+    /// Too many tasks of the queue have not ended.
+    #[error("the queue has {most} tasks that have not ended: wait, or cancel some")]
+    TooManyOfQueue {
+        /// The bound.
+        most: u32,
+    },
+    /// Too many tasks of the virtual host have not ended.
+    #[error("the virtual host has {most} tasks that have not ended: wait, or cancel some")]
+    TooManyOfVhost {
+        /// The bound.
+        most: u32,
+    },
+    /// The filter has too many parts or bytes.
+    #[error("the filter has too many parts, or more than 8 KiB")]
+    Filter,
 }
 
 /// Why a change of members or placements was refused. Nothing has changed.

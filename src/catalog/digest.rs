@@ -203,7 +203,8 @@ impl Feed for VhostRecord {
         });
         self.limits.connections_max.feed(digest);
         self.limits.queues_max.feed(digest);
-        digest.word(u64::from(self.tracing));
+        // As before without protection, which binaries of earlier machine versions do not know.
+        digest.word(u64::from(self.tracing) | u64::from(self.protected) << 1);
     }
 }
 

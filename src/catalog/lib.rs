@@ -41,6 +41,7 @@ mod policy;
 mod policy_definition;
 mod policy_parse;
 mod policy_pattern;
+mod task;
 mod term;
 
 mod denial;
@@ -56,6 +57,9 @@ mod route;
 mod targets;
 mod topic;
 
+mod dry_run;
+mod setting_source;
+
 mod digest;
 mod named;
 
@@ -68,7 +72,8 @@ pub use definitions_table::{
 };
 pub use definitions_user::HashPassword;
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
-pub use denial::{Denial, MemberDenial};
+pub use denial::{Denial, MemberDenial, TaskDenial};
+pub use dry_run::{Outcome, QueueChange, SettingChange};
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
@@ -80,7 +85,9 @@ pub use objects::{
     Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
 };
 pub use output::{CatalogEvent, CatalogOutput};
-pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
+pub use parameter::{
+    CommonSettings, PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord,
+};
 pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;
 pub use permission::Rights;
@@ -89,7 +96,7 @@ pub use policy_definition::{
     Merge, PolicyDefinition, PolicyKey, PolicyValue, effective, leader_locator, smaller_limit,
 };
 pub use policy_parse::{PolicyError, PolicyText};
-pub use policy_pattern::POLICY_PATTERN_BYTES_MAX;
+pub use policy_pattern::{POLICY_PATTERN_BYTES_MAX, is_pattern_of};
 pub use queue_entry::{check_queue_properties, resolve_queue_type};
 pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
@@ -99,5 +106,10 @@ pub use replica_placement::{CATALOG_VOTERS_MAX, MOVES_MAX, PlacementRecord};
 pub use replicas::{Flaws, Host, Hosts, Replicas};
 pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
+pub use setting_source::{Setting, SettingSource};
+pub use task::{
+    ENDED_TASKS_MAX, QUEUE_TASKS_MAX, TASKS_MAX, VHOST_TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder,
+    TaskRecord, TaskState, TaskTarget, filter_of,
+};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

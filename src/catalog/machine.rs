@@ -13,6 +13,7 @@ use crate::{
     permission::{Rights, RowKey, TopicRights, TopicRowKey},
     policy::Policies,
     record::{BindingId, CatalogKey, CatalogState, NodeEntry, UserRecord, VhostRecord},
+    task::Tasks,
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
 };
@@ -45,7 +46,10 @@ pub struct Catalog {
     pub(crate) vhosts: Named<Vhost>,
     pub(crate) rights: BTreeMap<RowKey, Arc<Rights>>,
     pub(crate) topic_rights: BTreeMap<TopicRowKey, TopicRights>,
-    pub(crate) access_version: AccessVersion,
+    /// The last change of users, virtual hosts, permissions or limits.
+    pub(crate) access_version: DerivedIndex,
+    /// The last change of anything but tasks.
+    routing_version: DerivedIndex,
     pub(crate) queues: BTreeMap<QueueId, QueueEntry>,
     pub(crate) bindings: BTreeMap<BindingId, Binding>,
     /// Bindings by a hash that equal bindings share.
@@ -57,14 +61,15 @@ pub struct Catalog {
     pub(crate) policies: Policies,
     /// Runtime parameters, as JSON.
     pub(crate) parameters: BTreeMap<ParameterName, String>,
+    pub(crate) tasks: Tasks,
 }
 
-/// Index of the last change of users, virtual hosts, permissions or limits, or of the load. Not
-/// part of the state: any two versions compare as equal.
+/// Index of the last change of something, or of the load. Not part of the state: any two compare as
+/// equal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AccessVersion(pub(crate) CatalogIndex);
+pub(crate) struct DerivedIndex(pub(crate) CatalogIndex);
 
-impl PartialEq for AccessVersion {
+impl PartialEq for DerivedIndex {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -97,6 +102,7 @@ impl Catalog {
             metadata: VhostMetadata::of_default(),
             limits: Default::default(),
             tracing: false,
+            protected: false,
         });
         of_every_vhost(&DEFAULT_VHOST).for_each(|record| catalog.insert_exchange(record));
         catalog.users.insert(GUEST, guest());
@@ -120,7 +126,8 @@ impl Catalog {
             vhosts: Named::default(),
             rights: BTreeMap::new(),
             topic_rights: BTreeMap::new(),
-            access_version: AccessVersion(CatalogIndex(0)),
+            access_version: DerivedIndex(CatalogIndex(0)),
+            routing_version: DerivedIndex(CatalogIndex(0)),
             queues: BTreeMap::new(),
             bindings: BTreeMap::new(),
             binding_identities: BTreeSet::new(),
@@ -128,6 +135,7 @@ impl Catalog {
             queue_counts: BTreeMap::new(),
             policies: Policies::default(),
             parameters: BTreeMap::new(),
+            tasks: Tasks::new(),
         }
     }
 
@@ -175,6 +183,7 @@ impl Catalog {
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
             CatalogCommand::Access(command) => self.access_command(command, out),
             CatalogCommand::Members(command) => self.member_command(command, out),
+            CatalogCommand::Tasks(command) => self.task_command(command, out),
             CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
             CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
             CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
@@ -193,6 +202,12 @@ impl Catalog {
     #[must_use]
     pub fn version(&self) -> CatalogIndex {
         self.version
+    }
+
+    /// Index of the last entry that may have changed where messages go, or of the load.
+    #[must_use]
+    pub fn routing_version(&self) -> CatalogIndex {
+        self.routing_version.0
     }
 
     /// Rolling digest of all applied changes.
@@ -222,7 +237,8 @@ impl Catalog {
 
     pub(crate) fn set_state(&mut self, state: &CatalogState) {
         self.version = state.version;
-        self.access_version = AccessVersion(state.version);
+        self.access_version = DerivedIndex(state.version);
+        self.routing_version = DerivedIndex(state.version);
         self.digest = Digest(state.digest);
         self.next_binding = state.next_binding;
         self.life = state.life;
@@ -259,6 +275,7 @@ impl Catalog {
             CatalogKey::Member(node) => note(&mut digest, 12, node, self.member(*node)),
             CatalogKey::Forgotten(id) => note(&mut digest, 13, id, self.forgotten(*id)),
             CatalogKey::Placement(group) => note(&mut digest, 14, group, self.placement(*group)),
+            CatalogKey::Task(id) => note(&mut digest, 15, id, self.tasks.get(id)),
             CatalogKey::Permission { vhost, user } => {
                 let row = (vhost.clone(), user.clone());
                 note(&mut digest, 8, &row, self.permission_record(&row).as_ref());
@@ -269,7 +286,10 @@ impl Catalog {
             }
         }
         if key.decides_access() {
-            self.access_version = AccessVersion(self.version);
+            self.access_version = DerivedIndex(self.version);
+        }
+        if !matches!(key, CatalogKey::Task(_)) {
+            self.routing_version = DerivedIndex(self.version);
         }
         self.digest = digest;
         out.changes.push(key);

@@ -9,7 +9,7 @@ use crate::{
     refusal,
 };
 use quorate_queue::LETTERS_MAX;
-use quorate_types::{ShortString, VhostName};
+use quorate_types::{MachineVersion, ShortString, VhostName};
 
 /// Bytes of a parameter's value: every node keeps it in memory.
 pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
@@ -18,6 +18,15 @@ pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 /// messages. Queue groups decide by it, so it is one value for the cluster and part of the
 /// queues' settings.
 const LETTERS_PARAMETER: &str = "dead_letters_max";
+
+/// What is common to the settings of all queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommonSettings {
+    /// Number of waiting dead letters at which a queue accepts no more messages.
+    pub letters_max: u64,
+    /// All replicas know delayed retries (RQU-07, MEM 15).
+    pub delays_returns: bool,
+}
 
 /// A parameter's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,12 +119,25 @@ impl Catalog {
         Some(ParameterRecord { name: name.clone(), value })
     }
 
-    /// Number of waiting dead letters at which a queue accepts no more messages.
+    /// What is common to the settings of all queues.
     #[must_use]
-    pub fn letters_max(&self) -> u64 {
+    pub fn common_settings(&self) -> CommonSettings {
+        CommonSettings {
+            letters_max: self.letters_max(),
+            delays_returns: self.machine() >= MachineVersion::RETRIES,
+        }
+    }
+
+    fn letters_max(&self) -> u64 {
         let name = ParameterName::Global(ShortString::from_static(LETTERS_PARAMETER));
         let set = self.parameters.get(&name).and_then(|value| value.parse().ok());
         set.unwrap_or(LETTERS_MAX)
+    }
+
+    /// True if a parameter says that number.
+    pub(crate) fn has_letters_max(&self) -> bool {
+        let name = ParameterName::Global(ShortString::from_static(LETTERS_PARAMETER));
+        self.parameters.contains_key(&name)
     }
 
     pub(crate) fn set_parameter(

@@ -2,9 +2,11 @@
 //! them (POL-08), how a policy and an operator policy are merged (OPP-03), and how a queue's
 //! arguments and its policies become its effective settings (POL-07).
 
-use quorate_queue::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
+use crate::parameter::CommonSettings;
+use quorate_queue::{DeadLetter, DelayedRetry, QUORUM_DELIVERY_LIMIT, QueueConfig, RetryAfter};
 use quorate_types::{
-    CatalogIndex, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, ShortString,
+    CatalogIndex, DelayedRetryArguments, LeaderLocator, MS_MAX, Overflow, QueueArguments,
+    QueueType, ShortString,
 };
 use std::collections::BTreeMap;
 
@@ -96,6 +98,8 @@ policy_keys! {
         Word(&["at-most-once", "at-least-once"]), BOTH, None;
     DelayedRetryMax = "delayed-retry-max", "delayed retry maximum", TIME, BOTH, Some(Smaller);
     DelayedRetryMin = "delayed-retry-min", "delayed retry minimum", TIME, BOTH, Some(Larger);
+    DelayedRetryMultiplier = "delayed-retry-multiplier", "delayed retry multiplier",
+        Integer(1, 1_000), BOTH, Some(Operators);
     DelayedRetryType = "delayed-retry-type", "delayed retry type",
         Word(&["disabled", "all", "failed", "returned"]), BOTH, Some(Operators);
     DeliveryCountMode = "delivery-count-mode", "delivery count mode",
@@ -259,14 +263,15 @@ impl PolicyDefinition {
 }
 
 /// A queue's effective settings, from its arguments, what its policies come to
-/// (`InForce::definition`), its type, whether it is durable and auto-delete, and the cluster's bound
-/// of letters ([`crate::Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
+/// (`InForce::definition`), its type, whether it is durable and auto-delete, and what is common to
+/// all queues ([`crate::Catalog::common_settings`]): the one place where they are resolved (POL-07,
+///
 #[must_use]
 pub fn effective(
     arguments: &QueueArguments,
     policy: &PolicyDefinition,
     (queue_type, durable, auto_delete): (QueueType, bool, bool),
-    letters_max: u64,
+    common: CommonSettings,
     resolved_at: CatalogIndex,
 ) -> QueueConfig {
     let smaller = |argument: Option<u64>, key| smaller(argument, policy.count(key));
@@ -288,9 +293,36 @@ pub fn effective(
         dead_letter: dead_letter(arguments, policy),
         single_active_consumer: arguments.single_active_consumer,
         consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
-        letters_max,
+        letters_max: common.letters_max,
         delays: false,
+        delayed_retry: common
+            .delays_returns
+            .then(|| delayed_retry(&arguments.delayed_retry, policy))
+            .flatten(),
     }
+}
+
+/// Delayed retries (RQU-07). Of an argument and a policy, as of two policies (OPP-03), the larger
+/// minimum and the smaller maximum count, and the policy's type and multiplier. Without a minimum
+/// there is no delay; the maximum is the minimum unless it is given, and at least that.
+fn delayed_retry(
+    arguments: &DelayedRetryArguments,
+    policy: &PolicyDefinition,
+) -> Option<DelayedRetry> {
+    let of_policy = policy.text(PolicyKey::DelayedRetryType);
+    let which = of_policy.or(arguments.which.as_ref())?;
+    let after = RetryAfter::parse(which.as_str())?;
+    let min_ms = arguments.min_ms.max(policy.count(PolicyKey::DelayedRetryMin));
+    let min_ms = min_ms.filter(|min_ms| *min_ms > 0)?;
+    let max_ms = smaller(arguments.max_ms, policy.count(PolicyKey::DelayedRetryMax));
+    let multiplier = policy.count(PolicyKey::DelayedRetryMultiplier).or(arguments.multiplier);
+    let multiplier = multiplier.filter(|multiplier| *multiplier > 0);
+    Some(DelayedRetry {
+        after,
+        min_ms,
+        max_ms: max_ms.unwrap_or(min_ms).max(min_ms),
+        multiplier: multiplier.map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
+    })
 }
 
 /// How the group of a new queue is selected: by its argument, else by its policy (ARG-13).

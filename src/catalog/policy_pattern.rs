@@ -57,6 +57,12 @@ impl PolicyPattern {
     }
 }
 
+/// True if the text is a policy's pattern that is found in the name.
+#[must_use]
+pub fn is_pattern_of(text: &str, name: &str) -> bool {
+    PolicyPattern::parse(text).is_ok_and(|pattern| pattern.matches(name.as_bytes()))
+}
+
 /// Splits `^(?!X)Y` into `X` and `Y`.
 fn without_look_ahead(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix("^(?!")?;

@@ -79,7 +79,7 @@ impl Catalog {
         let arguments = arguments.unwrap_or_default();
         let policy = self.queue_policies(&entry.name, entry.queue_type).definition();
         let kind = (entry.queue_type, entry.durable, entry.auto_delete);
-        effective(&arguments, &policy, kind, self.letters_max(), self.version())
+        effective(&arguments, &policy, kind, self.common_settings(), self.version())
     }
 
     /// Of two entries for one name the first wins (NAM 2). A repeat is harmless.
@@ -129,6 +129,7 @@ impl Catalog {
     /// auto-delete exchanges that lose their last binding (EXQ-06).
     pub(crate) fn remove_queue(&mut self, id: QueueId, out: &mut CatalogOutput) -> CatalogReply {
         self.remove_bindings_of(id, out);
+        self.end_tasks_of(id, out);
         let Some(entry) = self.queues.remove(&id) else { return CatalogReply::Done };
         if let Some(vhost) = self.vhosts.get_mut(&entry.name.vhost) {
             vhost.queues.remove(&entry.name.name);

@@ -11,11 +11,12 @@ use crate::{
     permission::{Rights, TopicRights},
     policy::{PolicyName, PolicyRecord},
     replica_placement::PlacementRecord,
+    task::TaskRecord,
     vhost::VhostMetadata,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, GroupId, Incarnation, MachineVersion, NodeId, QueueId, ReplicaNumber,
-    ResourceName, ShortString, StartNumber, VhostName,
+    ResourceName, ShortString, StartNumber, TaskId, VhostName,
 };
 use std::{fmt, sync::Arc};
 
@@ -72,6 +73,8 @@ pub enum CatalogKey {
     Forgotten(Incarnation),
     /// The replicas that a group shall have (MEM 6).
     Placement(GroupId),
+    /// A task.
+    Task(TaskId),
 }
 
 impl CatalogKey {
@@ -91,7 +94,8 @@ impl CatalogKey {
             | Self::Parameter(_)
             | Self::Member(_)
             | Self::Forgotten(_)
-            | Self::Placement(_) => false,
+            | Self::Placement(_)
+            | Self::Task(_) => false,
         }
     }
 }
@@ -127,6 +131,8 @@ pub enum CatalogRecord {
     Forgotten(ForgottenRecord),
     /// The replicas that a group shall have (MEM 6).
     Placement(PlacementRecord),
+    /// A task.
+    Task(TaskRecord),
 }
 
 /// The catalog's own record.
@@ -165,6 +171,8 @@ pub struct VhostRecord {
     pub limits: VhostLimits,
     /// True if every publish and delivery in it is also published to `amq.rabbitmq.trace`.
     pub tracing: bool,
+    /// True if it cannot be deleted until the protection is lifted.
+    pub protected: bool,
 }
 
 /// A user: hash of the password, tags and limits.
@@ -266,6 +274,7 @@ impl Catalog {
             CatalogKey::Placement(group) => {
                 self.placement(*group).cloned().map(CatalogRecord::Placement)
             }
+            CatalogKey::Task(id) => self.tasks.get(id).cloned().map(CatalogRecord::Task),
         }
     }
 
@@ -291,7 +300,9 @@ impl Catalog {
         let policies = self.policies.names().into_iter().map(CatalogKey::Policy);
         let parameters = self.parameters.keys().cloned().map(CatalogKey::Parameter);
         let named = named.chain(bindings).chain(queues).chain(permissions).chain(topics);
-        named.chain(policies).chain(parameters).chain(self.membership.keys()).collect()
+        let tasks = self.tasks.keys().copied().map(CatalogKey::Task);
+        let named = named.chain(policies).chain(parameters);
+        named.chain(self.membership.keys()).chain(tasks).collect()
     }
 
     /// A catalog from the records of a checkpoint, in any order; without records, a new catalog.
@@ -379,6 +390,9 @@ impl Catalog {
             {
                 self.parameters.insert(name, record.value);
             }
+            (CatalogKey::Task(id), CatalogRecord::Task(record)) if id == record.id => {
+                self.tasks.insert(id, record);
+            }
             (key, record) => self.membership.load(key, record)?,
         }
         Ok(())
@@ -443,7 +457,8 @@ fn phase(key: &CatalogKey) -> u8 {
         | CatalogKey::Node(_)
         | CatalogKey::Member(_)
         | CatalogKey::Forgotten(_)
-        | CatalogKey::Placement(_) => 0,
+        | CatalogKey::Placement(_)
+        | CatalogKey::Task(_) => 0,
         CatalogKey::Exchange(_)
         | CatalogKey::Queue(_)
         | CatalogKey::Permission { .. }

@@ -3,8 +3,8 @@
 
 use crate::{denial::Denial, objects::Binding};
 use quorate_types::{
-    ArgumentError, Exception, FieldValue, QueueType, ReplyCode, ResourceName, ShortString,
-    VhostName,
+    ArgumentError, Exception, FieldValue, MachineVersion, QueueType, ReplyCode, ResourceName,
+    ShortString, VhostName,
 };
 
 fn precondition(text: String) -> Exception {
@@ -21,6 +21,15 @@ pub fn no_vhost(vhost: &VhostName) -> Exception {
 #[must_use]
 pub fn no_such_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotFound, Denial::NoSuchVhost(vhost.clone()).to_string())
+}
+
+/// MEM 15: not all nodes know what the command says.
+#[must_use]
+pub fn too_early(object: &str, since: MachineVersion, machine: MachineVersion) -> Exception {
+    precondition(format!(
+        "{object} needs machine version {since}; the cluster has version {machine} until all nodes run \
+         a release that knows it"
+    ))
 }
 
 /// POL-25: no such parameter or policy to clear.

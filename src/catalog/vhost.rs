@@ -16,7 +16,9 @@ use crate::{
     output::{CatalogEvent, CatalogOutput},
     record::{CatalogKey, VhostRecord},
 };
-use quorate_types::{CatalogIndex, QueueId, QueueType, ResourceName, ShortString, VhostName};
+use quorate_types::{
+    CatalogIndex, MachineVersion, QueueId, QueueType, ResourceName, ShortString, VhostName,
+};
 
 /// The virtual host that a new cluster has.
 pub(crate) const DEFAULT_VHOST: ShortString = ShortString::from_static("/");
@@ -112,7 +114,9 @@ impl Catalog {
         let tags = metadata.tags.iter().map(ShortString::detached).collect();
         let metadata = VhostMetadata { tags, ..metadata.clone() };
         let (created, limits) = (self.version(), Default::default());
-        let record = VhostRecord { name: name.clone(), created, metadata, limits, tracing: false };
+        let (tracing, protected) = (false, false);
+        let record =
+            VhostRecord { name: name.clone(), created, metadata, limits, tracing, protected };
         self.insert_vhost(record);
         self.changed(CatalogKey::Vhost(name.clone()), out);
         for exchange in of_every_vhost(&name) {
@@ -158,6 +162,33 @@ impl Catalog {
         CatalogReply::Done
     }
 
+    /// Why no virtual host can be protected yet: binaries of earlier machine versions know neither
+    /// the command nor the record (MEM 15).
+    pub(crate) fn unprotectable(&self) -> Option<Denial> {
+        let machine = self.machine();
+        (machine < MachineVersion::RETRIES).then_some(Denial::ProtectionTooEarly { machine })
+    }
+
+    /// rabbitmqctl's `enable_vhost_protection_from_deletion`,
+    /// `disable_vhost_protection_from_deletion`.
+    pub(crate) fn set_protection(
+        &mut self,
+        name: &VhostName,
+        protected: bool,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        if let Some(denial) = self.unprotectable() {
+            return CatalogReply::Denied(denial);
+        }
+        let Some(vhost) = self.vhosts.get_mut(name) else {
+            return CatalogReply::Denied(Denial::NoSuchVhost(name.detached()));
+        };
+        if std::mem::replace(&mut vhost.record.protected, protected) != protected {
+            self.changed(CatalogKey::Vhost(name.detached()), out);
+        }
+        CatalogReply::Done
+    }
+
     /// `delete_vhost`: removes the virtual host with everything in it. Its queues end in their
     /// groups, by id (NAM 4); its connections are closed (CONN-33). If it does not exist (any more)
     /// the command succeeds, so that a repeat is harmless.
@@ -168,6 +199,9 @@ impl Catalog {
     ) -> CatalogReply {
         let Some(vhost) = self.vhosts.get(name) else { return CatalogReply::Done };
         let name = vhost.record.name.clone();
+        if vhost.record.protected {
+            return CatalogReply::Denied(Denial::VhostProtected(name));
+        }
         let named =
             |exchange: &ShortString| ResourceName { vhost: name.clone(), name: exchange.clone() };
         let exchanges: Vec<_> =

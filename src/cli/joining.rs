@@ -83,13 +83,14 @@ enum Verdict {
 }
 
 /// Asks until it is decided how this process goes on: `None` as a founder. Nothing is changed when it
-/// is cancelled.
+/// is cancelled. Calls `waits` with what is waited for, after each round.
 ///
 /// # Errors
 /// The cluster refuses the process for good.
 pub(crate) async fn enter(
     newcomer: &Newcomer,
     connector: &Connector,
+    waits: impl Fn(String),
 ) -> Result<Option<Joined>, Refusal> {
     let clients: Vec<_> =
         newcomer.others.iter().map(|(node, address)| (*node, client(address, connector))).collect();
@@ -103,7 +104,7 @@ pub(crate) async fn enter(
             Verdict::Founds => return Ok(None),
             Verdict::Joins(joined) => return Ok(Some(joined)),
             Verdict::Ends { by, text } => return Err(Refusal { me: newcomer.me, by, text }),
-            Verdict::Waits => {}
+            Verdict::Waits => waits(awaited(&answers)),
         }
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             logged = Some(Instant::now());
@@ -254,6 +255,21 @@ fn log(answers: &BTreeMap<NodeId, Answer>) {
     }
 }
 
+/// What this process waits for, in one line for the health checks.
+fn awaited(answers: &BTreeMap<NodeId, Answer>) -> String {
+    let said: Vec<String> = answers
+        .iter()
+        .filter_map(|(node, answer)| match answer {
+            Answer::Silent(why) => Some(format!("node {node} does not answer ({why})")),
+            Answer::Refused { text, .. } => Some(format!("node {node} answers: {text}")),
+            Answer::OtherSecret { .. } => Some(format!("node {node} has another cluster secret")),
+            Answer::Forming => Some(format!("node {node} knows no cluster yet")),
+            Answer::Founder | Answer::Joined(_) => None,
+        })
+        .collect();
+    said.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,6 +317,14 @@ mod tests {
         assert_eq!(verdict(&forming, false), Verdict::Waits, "the directory was in a cluster");
         let earlier = Status::unimplemented("no such service");
         assert_eq!(failure(&earlier), Answer::Forming, "binaries before this rule");
+    }
+
+    #[test]
+    fn mem_03_a_process_that_waits_to_enter_says_for_what() {
+        let answers = numbered(&[silent(), refused("node 2 runs", false), Answer::Forming]);
+        let said = "node 2 does not answer (connection refused), node 3 answers: node 2 runs, \
+                    node 4 knows no cluster yet";
+        assert_eq!(awaited(&answers), said);
     }
 
     #[test]

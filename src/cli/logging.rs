@@ -1,4 +1,5 @@
-//! Log lines: written to standard error, filtered by `--log`, as text or JSON.
+//! Log lines: written to standard error, filtered by `--log`, as text or JSON; the newest are kept for
+//! the web page.
 //!
 //! Clients choose much of what is logged: names, keys, texts. Whatever it contains, one event is
 //! one line, and it cannot control a terminal.
@@ -7,21 +8,63 @@
 //! place, and it covers the lines of libraries too. `ctl` does the same for its lists
 //! (`ctl/value`).
 
+use super::log_lines::{Kept, LogLines};
 use super::settings::LogFormat;
+use quorate_management::EventRecorder;
 use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts logging. Only the first call has an effect.
-pub(crate) fn begin(filter: &str, format: LogFormat) {
+/// Changes the filter; the error says why not.
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// The filter of the process's only log, once it is begun.
+static FILTER: OnceLock<SetFilter> = OnceLock::new();
+
+/// Starts logging, and returns the lines that are kept for operators. Only the first call has an
+/// effect.
+pub(crate) fn begin(filter: &str, format: LogFormat) -> Arc<LogLines> {
     // The settings have been checked, so the filter is valid.
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = Arc::new(LogLines::new());
+    let kept = Arc::clone(&lines);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     let begun = match format {
-        LogFormat::Json => builder.with_writer(io::stderr).json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_writer(|| Visible(io::stderr())).try_init(),
+        LogFormat::Json => {
+            let builder = builder.with_writer(move || Kept::new(io::stderr(), &kept));
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let set = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+            let begun = builder.finish().with(EventRecorder).try_init();
+            begun.map(|()| drop(FILTER.set(Box::new(set))))
+        }
+        LogFormat::Text => {
+            let builder = builder.with_writer(move || Visible(Kept::new(io::stderr(), &kept)));
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            let set = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+            let begun = builder.finish().with(EventRecorder).try_init();
+            begun.map(|()| drop(FILTER.set(Box::new(set))))
+        }
     };
     // In tests another subscriber may be installed already.
     drop(begun);
+    lines
+}
+
+/// Logs only what is at least this important, in place of the setting `log`. openraft's own lines, which
+/// are many, stay off.
+///
+/// # Errors
+/// There is no such level, or logging has not begun.
+pub(crate) fn set_level(level: &str) -> Result<(), String> {
+    if !["trace", "debug", "info", "warn", "error", "off"].contains(&level) {
+        return Err(format!("there is no log level '{level}'"));
+    }
+    let set = FILTER.get().ok_or("the log of this process has no filter")?;
+    set(EnvFilter::new(format!("{level},openraft=off")))
 }
 
 /// A writer that escapes every control character except the line end; each call writes a whole

@@ -5,9 +5,11 @@ mod ctl;
 mod definitions_file;
 mod dev;
 mod joining;
+mod log_lines;
 mod logging;
 mod machine;
 mod memory;
+mod own_process;
 mod perf;
 mod secret;
 mod server;
@@ -17,27 +19,38 @@ mod tls;
 mod wiring;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use log_lines::LogLines;
 use server::ExitReason;
 use settings::Loaded;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 use wiring::Clients;
 
 /// Exit code for an invalid command line or setting.
 const USAGE: u8 = 64;
 
+/// RabbitMQ's command line tools.
+const TOOLS: [&str; 5] = [
+    "rabbitmqctl",
+    "rabbitmq-diagnostics",
+    "rabbitmq-plugins",
+    "rabbitmq-queues",
+    "rabbitmq-upgrade",
+];
+
 /// Runs the command of a command line.
 pub(crate) fn main(line: &[String]) -> ExitCode {
     let program = line.first().map_or("quorate", String::as_str);
     let name = Path::new(program).file_name().and_then(|name| name.to_str());
-    // Under these names the binary acts as rabbitmqctl (DESIGN §1), which has the commands of the
-    // others too.
-    if let Some(
-        program @ ("rabbitmqctl" | "rabbitmq-upgrade" | "rabbitmq-queues" | "rabbitmq-diagnostics"),
-    ) = name
-    {
+    // Under these names, or with one of them as the command, the binary acts as rabbitmqctl (DESIGN
+    // §1), which has the commands of the others too.
+    if let Some(program) = name.filter(|name| TOOLS.contains(name)) {
         return ctl(line.get(1..).unwrap_or_default(), program);
+    }
+    if let Some(program) = line.get(1).filter(|verb| TOOLS.contains(&verb.as_str())) {
+        return ctl(line.get(2..).unwrap_or_default(), program);
     }
     if line.get(1).is_some_and(|verb| verb == "ctl") {
         return ctl(line.get(2..).unwrap_or_default(), "quorate ctl");
@@ -101,8 +114,8 @@ fn serve(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    logging::begin(&loaded.settings.log, loaded.settings.log_format);
-    match run_node(loaded, matches.get_flag("exit-on-stdin-close")) {
+    let lines = logging::begin(&loaded.settings.log, loaded.settings.log_format);
+    match run_node(loaded, lines, matches.get_flag("exit-on-stdin-close")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("quorate: {why}");
@@ -113,14 +126,14 @@ fn serve(matches: &ArgMatches) -> ExitCode {
 
 /// Runs a node; the error is one line. Clients have separate threads, so that no request of theirs
 /// delays elections, leases and heartbeats.
-fn run_node(loaded: Loaded, exit_on_stdin_close: bool) -> Result<(), String> {
+fn run_node(loaded: Loaded, lines: Arc<LogLines>, exit_on_stdin_close: bool) -> Result<(), String> {
     system::keep_files_private();
     let connections_max = system::raise_descriptors()?;
     let threads = loaded.settings.worker_threads;
     let runtime = runtime("quorate", threads)?;
     let clients = self::runtime("clients", threads)?;
     let served = Clients { runtime: clients.handle().clone(), connections_max };
-    let ran = runtime.block_on(server::run(loaded, exit_on_stdin_close, served));
+    let ran = runtime.block_on(server::run(loaded, lines, exit_on_stdin_close, served));
     // Drops the clients' unfinished work, as the end of the process would.
     clients.shutdown_background();
     match ran {

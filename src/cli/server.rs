@@ -13,28 +13,34 @@
 //!    other ports close.
 
 use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
+use super::log_lines::LogLines;
+use super::own_process::OwnProcess;
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
 use super::wiring::{self, Clients, Prepared, WiringError};
 use quorate_amqp::{Listeners, TlsListener};
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
+    access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
+    messages_server::MessagesServer, parts_server::PartsServer, policies_server::PoliciesServer,
+    process_admin_server::ProcessAdminServer, statistics_server::StatisticsServer,
+    tasks_server::TasksServer,
 };
 use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService, Pulses,
-    Router, log_readiness,
+    AccessService, AdminService, Browser, EventService, ListenerFacts, MessageService, Naming,
+    NodeFacts, PartService, Peers, PolicyService, ProcessService, Pulses, Rates, Router, Sampling,
+    Sessions, StatisticsService, TaskService, log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, ListenError, Listener};
 use quorate_tls::{Acceptor, TlsError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, lookup_host};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
@@ -194,13 +200,16 @@ fn find_secret(settings: &Settings) -> Result<ClusterSecret, SecretError> {
 /// Why it could not start.
 pub(crate) async fn run(
     loaded: Loaded,
+    lines: Arc<LogLines>,
     exit_on_stdin_close: bool,
     clients: Clients,
 ) -> Result<ExitReason, StartError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let mut asked = Box::pin(stop_requests(exit_on_stdin_close)?);
+    let stop = Arc::new(Notify::new());
+    let mut asked = Box::pin(stop_requests(exit_on_stdin_close, Arc::clone(&stop))?);
+    let process = Arc::new(OwnProcess::new(&loaded, lines, stop));
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let tls = Tls::load(settings)?;
@@ -222,7 +231,10 @@ pub(crate) async fn run(
     let pulses =
         Pulses::watch(&[("quorate", Handle::current()), ("clients", clients.runtime.clone())]);
     let http = (http, http_tls.zip(tls.http));
-    let served = Served::begin(&prepared, &facts, (rpc, http), pulses, connector.clone());
+    let rates = Rates::new(sampling(settings));
+    tokio::spawn(rates.clone().run(prepared.broker.clone()));
+    let inside = (pulses, rates);
+    let served = Served::begin(&prepared, &facts, process, (rpc, http), inside, connector.clone());
     let amqp = Listeners {
         plain: handed_over(amqp, &clients.runtime).map_err(system)?,
         tls: amqps(amqp_tls.zip(tls.amqp), settings, &clients.runtime).map_err(system)?,
@@ -278,18 +290,24 @@ impl Served {
     fn begin(
         prepared: &Prepared,
         facts: &Arc<NodeFacts>,
+        process: Arc<OwnProcess>,
         (rpc, (http, https)): (Listener, (TcpListener, Option<(TcpListener, Acceptor)>)),
-        pulses: Pulses,
+        (pulses, rates): (Pulses, Rates),
         connector: Connector,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
         let peers = Peers::new(facts.id, connector);
-        let routes = routes(prepared, facts, pulses.clone(), peers.clone());
+        let routes = routes(prepared, facts, (pulses.clone(), rates.clone()), peers.clone());
+        let routes = routes.add_service(ProcessAdminServer::new(ProcessService::new(process)));
         let (door, stopped) = (prepared.door(), stopped(stopping.clone()));
         let rpc = tokio::spawn(async move { rpc.serve(routes, door, stopped).await });
         let (broker, facts) = (&prepared.broker, Arc::clone(facts));
-        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers);
-        let router = quorate_management::router(broker.clone(), facts, pulses).merge(api);
+        let sessions = Sessions::new(facts.id);
+        let page = quorate_management::page(broker.clone(), Arc::clone(&facts), sessions.clone());
+        let inside = (sessions, rates.clone());
+        let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, inside);
+        let router = quorate_management::router(broker.clone(), facts, pulses, rates);
+        let router = router.merge(api).merge(page);
         Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
     }
 
@@ -304,15 +322,34 @@ impl Served {
     }
 }
 
+fn sampling(settings: &Settings) -> Sampling {
+    Sampling {
+        interval: Duration::from_millis(settings.statistics_interval_ms),
+        retention: Duration::from_millis(settings.statistics_retention_ms),
+    }
+}
+
 /// What the rpc port serves: the links of other nodes, and what `quorate ctl` asks.
-fn routes(prepared: &Prepared, facts: &Arc<NodeFacts>, pulses: Pulses, peers: Peers) -> Routes {
+fn routes(
+    prepared: &Prepared,
+    facts: &Arc<NodeFacts>,
+    (pulses, rates): (Pulses, Rates),
+    peers: Peers,
+) -> Routes {
     let broker = &prepared.broker;
+    let statistics = StatisticsService::new(broker.clone(), rates);
     let admin = AdminService::new(broker.clone(), Arc::clone(facts), pulses, peers.clone());
-    let access = AccessService::new(broker.clone(), peers);
+    let access = AccessService::new(broker.clone(), peers.clone());
     let policies = PolicyService::new(broker.clone(), Arc::clone(facts));
+    let messages = MessageService::new(Browser::new(broker.clone(), peers));
     let routes = prepared.routes.clone().add_service(AdminServer::new(admin));
     let routes = routes.add_service(AccessServer::new(access));
-    routes.add_service(PoliciesServer::new(policies))
+    let routes = routes.add_service(PartsServer::new(PartService::new(broker.clone())));
+    let routes = routes.add_service(StatisticsServer::new(statistics));
+    let routes = routes.add_service(EventsServer::new(EventService));
+    let routes = routes.add_service(PoliciesServer::new(policies));
+    let routes = routes.add_service(TasksServer::new(TaskService::new(broker.clone())));
+    routes.add_service(MessagesServer::new(messages))
 }
 
 /// Serves the same pages on the port without TLS and, if there is one, on that with TLS.
@@ -366,9 +403,10 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// The requests to stop: signals, and the end of standard input if that is enabled.
+/// The requests to stop: signals, those of operators, and the end of standard input if that is enabled.
 fn stop_requests(
     exit_on_stdin_close: bool,
+    by_operator: Arc<Notify>,
 ) -> Result<impl Future<Output = Option<&'static str>>, StartError> {
     let system = |what| move |source| StartError::System { what, source };
     let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
@@ -379,6 +417,7 @@ fn stop_requests(
             _ = terminate.recv() => Some("SIGTERM"),
             _ = interrupt.recv() => Some("SIGINT"),
             _ = stdin_closed => Some("end of standard input"),
+            () = by_operator.notified() => Some("an operator's command"),
         }
     })
 }

@@ -183,7 +183,12 @@ impl Prepared {
         };
         let may_found = identity.cluster.is_none();
         let newcomer = Newcomer { me: settings.node_id, request, others, may_found };
-        Ok(joining::enter(&newcomer, connector).await?)
+        let operator = self.broker.operator();
+        let entered =
+            joining::enter(&newcomer, connector, |why| operator.await_entrance(Some(why)));
+        let entered = entered.await?;
+        operator.await_entrance(None);
+        Ok(entered)
     }
 
     /// Starts the parts, after [`Prepared::enter`].

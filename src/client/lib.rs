@@ -18,7 +18,7 @@ mod shown;
 pub use broker::{Broker, Connection};
 pub use event::Event;
 pub use operation::{Answer, Operation};
-pub use report::{ChannelReport, SocketReport, TlsReport};
+pub use report::{ChannelReport, ChannelTraffic, SocketReport, TlsReport};
 pub use request::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, ExchangeDeclare, GetOk,
     HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle, Settlement,

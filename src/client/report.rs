@@ -17,8 +17,35 @@ pub struct ChannelReport {
     pub unacknowledged: u64,
     /// Limit of unsettled deliveries of its consumers, 0 for none.
     pub prefetch: u16,
-    /// It has published at least once.
-    pub has_published: bool,
+    /// Messages that have passed through it so far.
+    pub traffic: ChannelTraffic,
+}
+
+/// Numbers of messages that have passed through a channel since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelTraffic {
+    /// Publishes received.
+    pub published: u64,
+    /// Publishes confirmed by `basic.ack`.
+    pub confirmed: u64,
+    /// Unroutable publishes that were returned.
+    pub returned: u64,
+    /// Unroutable publishes that were dropped.
+    pub dropped: u64,
+    /// Deliveries to consumers that acknowledge.
+    pub delivered: u64,
+    /// Deliveries to consumers that do not acknowledge.
+    pub delivered_no_ack: u64,
+    /// Messages got that are to be acknowledged.
+    pub got: u64,
+    /// Messages got without acknowledgement.
+    pub got_no_ack: u64,
+    /// Uses of `basic.get` that found no message.
+    pub got_empty: u64,
+    /// Deliveries and gets that were marked as redelivered.
+    pub redelivered: u64,
+    /// Deliveries and gets that were acknowledged.
+    pub acknowledged: u64,
 }
 
 /// What lists show of a connection's TLS, in RabbitMQ's words.

@@ -1,18 +1,24 @@
 //! The access service: `quorate ctl` reads and changes virtual hosts, users, permissions and limits
 //! through it (CTL-04 to CTL-07, CTL-11).
 
-use crate::admin::{Batches, batches, check};
+use crate::admin::{Batches, batches, check, opened};
 use crate::peers::Peers;
 use crate::source::Source;
 use crate::wire::{self, access_request::What, access_server::Access, change_request::Change};
+use quorate_broker::view::MemberView;
 use quorate_broker::{ChangeError, Closing, hash_password};
 use quorate_catalog::{
-    AccessCommand, ConnectionId, Denial, HashAlgorithm, PasswordHash, PermissionRecord,
-    TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
-    VhostRecord, VhostUpdate,
+    AccessCommand, ConnectionId, Denial, HashAlgorithm, MemberState, PasswordHash,
+    PermissionRecord, TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits,
+    VhostMetadata, VhostRecord, VhostUpdate,
 };
 use quorate_types::{NodeId, QueueType, SessionId, ShortString, StartNumber};
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
+
+/// Longest wait for one other node to close its connections.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// The service of one node; a change applies to the whole cluster.
 #[derive(Clone, Debug)]
@@ -169,7 +175,11 @@ fn denial(denial: &Denial) -> wire::Denial {
         Denial::InvalidPattern { pattern, reason, at } => {
             wire::Denial { reason: reason.clone(), at: *at, ..named(Kind::InvalidPattern, pattern) }
         }
-        Denial::TooManyTags { .. } | Denial::Member(_) => named(Kind::Other, ""),
+        Denial::TooManyTags { .. }
+        | Denial::VhostProtected(_)
+        | Denial::ProtectionTooEarly { .. }
+        | Denial::Member(_)
+        | Denial::Task(_) => named(Kind::Other, ""),
     }
 }
 
@@ -241,12 +251,114 @@ fn closing(which: Option<&wire::close_request::Which>) -> Result<Closing, Status
     }
 }
 
+fn no_majority() -> Status {
+    Status::deadline_exceeded("the operation timed out: the catalog has no majority")
+}
+
+/// The verb of a change, and what it is about, in the log: without passwords.
+fn shown_change(change: &Change) -> (&'static str, String) {
+    let user = |user: &str| format!("user '{user}'");
+    let vhost = |vhost: &str| format!("vhost '{vhost}'");
+    let of = |name: &str, of: &str| format!("user '{name}' in vhost '{of}'");
+    match change {
+        Change::AddVhost(one) => ("add_vhost", vhost(&one.name)),
+        Change::UpdateVhost(one) => ("update_vhost_metadata", vhost(&one.vhost)),
+        Change::DeleteVhost(one) => ("delete_vhost", vhost(one)),
+        Change::SetVhostLimits(one) => ("set_vhost_limits", vhost(&one.vhost)),
+        Change::AddUser(one) => ("add_user", user(&one.user)),
+        Change::ChangePassword(one) => ("change_password", user(&one.user)),
+        Change::SetUserTags(one) => {
+            ("set_user_tags", format!("user '{}' [{}]", one.user, one.tags.join(", ")))
+        }
+        Change::DeleteUser(one) => ("delete_user", user(one)),
+        Change::SetUserLimits(one) => ("set_user_limits", user(&one.user)),
+        Change::ClearUserLimits(one) => ("clear_user_limits", user(&one.user)),
+        Change::SetPermissions(one) => ("set_permissions", of(&one.user, &one.vhost)),
+        Change::ClearPermissions(one) => ("clear_permissions", of(&one.user, &one.vhost)),
+        Change::SetTopicPermissions(one) => ("set_topic_permissions", of(&one.user, &one.vhost)),
+        Change::ClearTopicPermissions(one) => {
+            ("clear_topic_permissions", of(&one.user, &one.vhost))
+        }
+        Change::SetTracing(one) if one.tracing => ("trace_on", vhost(&one.vhost)),
+        Change::SetTracing(one) => ("trace_off", vhost(&one.vhost)),
+    }
+}
+
+/// The connections that are closed, in the log.
+fn shown_closing(which: Option<&wire::close_request::Which>) -> String {
+    use wire::close_request::Which;
+    match which {
+        Some(Which::Connection(id)) => {
+            format!("connection {} of start {} of node {}", id.number, id.start, id.node)
+        }
+        Some(Which::Vhost(name)) => format!("all of vhost '{name}'"),
+        Some(Which::All(_)) => "all".to_owned(),
+        None => "none".to_owned(),
+    }
+}
+
 impl<S: Source> AccessService<S> {
     /// The service of one node, to be mounted at the rpc port.
     #[must_use]
     pub fn new(source: S, peers: Peers) -> Self {
         Self { source, peers }
     }
+
+    async fn close(&self, request: &wire::CloseRequest) -> Result<wire::CloseReply, Status> {
+        let which = closing(request.which.as_ref())?;
+        let most = if request.limit == 0 { u32::MAX } else { request.limit };
+        let own = self.source.close_connections(&which, most as usize, &request.reason);
+        let mut closed = u32::try_from(own).unwrap_or(u32::MAX);
+        if request.scope == i32::from(wire::Scope::Local) {
+            return Ok(wire::CloseReply { closed });
+        }
+        let mut silent = Vec::new();
+        // One node after the other, so that the limit is kept.
+        for member in self.others(&which) {
+            if closed >= most {
+                break;
+            }
+            let Some(mut peer) = self.peers.access(&member) else {
+                silent.push(member.id);
+                continue;
+            };
+            let request = wire::CloseRequest {
+                caller: wire::caller(),
+                scope: wire::Scope::Local.into(),
+                limit: if request.limit == 0 { 0 } else { most - closed },
+                ..request.clone()
+            };
+            match timeout(CLOSE_MAX, peer.close_connections(request)).await {
+                Ok(Ok(reply)) => closed = closed.saturating_add(reply.into_inner().closed),
+                Ok(Err(_)) | Err(_) => silent.push(member.id),
+            }
+        }
+        closed_by(closed, &silent)
+    }
+
+    /// The other nodes that may have such connections. A node that leaves has none.
+    fn others(&self, which: &Closing) -> Vec<MemberView> {
+        let (view, this) = (self.source.cluster(), self.peers.this());
+        let is_meant = |member: &MemberView| match which {
+            Closing::One(id) => id.session.node == member.id,
+            Closing::OfVhost(_) | Closing::All => true,
+        };
+        let others = view.members.into_iter().filter(|member| member.id != this);
+        let stays = |member: &MemberView| member.state != MemberState::Leaving;
+        others.filter(|member| stays(member) && is_meant(member)).collect()
+    }
+}
+
+/// The answer: so many connections are closed, while these nodes did not answer.
+fn closed_by(closed: u32, silent: &[NodeId]) -> Result<wire::CloseReply, Status> {
+    if silent.is_empty() {
+        return Ok(wire::CloseReply { closed });
+    }
+    let nodes: Vec<String> = silent.iter().map(ToString::to_string).collect();
+    Err(Status::unavailable(format!(
+        "{closed} connections were closed; others may still be open: no answer from nodes {}",
+        nodes.join(", ")
+    )))
 }
 
 #[tonic::async_trait]
@@ -257,18 +369,28 @@ impl<S: Source> Access for AccessService<S> {
         &self,
         request: Request<wire::ChangeRequest>,
     ) -> Result<Response<wire::ChangeReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
+        let (operator, request) = opened(request)?;
         let change =
             request.change.ok_or_else(|| Status::invalid_argument("no change is named"))?;
-        match self.source.change_access(command(change)?).await {
+        let (verb, object) = shown_change(&change);
+        let result = match command(change) {
+            Ok(command) => self.source.change_access(command).await,
+            Err(status) => {
+                operator.log::<()>(verb, &object, &Err(status.clone()));
+                return Err(status);
+            }
+        };
+        let logged = result.as_ref().map_err(|error| match error {
+            ChangeError::Denied(why) => Status::failed_precondition(why.to_string()),
+            ChangeError::TimedOut => no_majority(),
+        });
+        operator.log(verb, &object, &logged);
+        match result {
             Ok(()) => Ok(Response::new(wire::ChangeReply { denial: None })),
             Err(ChangeError::Denied(why)) => {
                 Ok(Response::new(wire::ChangeReply { denial: Some(denial(&why)) }))
             }
-            Err(ChangeError::TimedOut) => Err(Status::deadline_exceeded(
-                "the operation timed out: the catalog has no majority",
-            )),
+            Err(ChangeError::TimedOut) => Err(no_majority()),
         }
     }
 
@@ -320,31 +442,29 @@ impl<S: Source> Access for AccessService<S> {
         &self,
         request: Request<wire::CloseRequest>,
     ) -> Result<Response<wire::CloseReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let which = closing(request.which.as_ref())?;
-        let most = if request.limit == 0 { u32::MAX } else { request.limit };
-        let own = self.source.close_connections(&which, most as usize, &request.reason);
-        let mut closed = u32::try_from(own).unwrap_or(u32::MAX);
-        if request.scope == i32::from(wire::Scope::Local) {
-            return Ok(Response::new(wire::CloseReply { closed }));
+        let (operator, request) = opened(request)?;
+        let result = self.close(&request).await;
+        // Nodes ask each other to close theirs.
+        if operator.is_named() || request.scope == i32::from(wire::Scope::Cluster) {
+            let (which, reason) = (shown_closing(request.which.as_ref()), &request.reason);
+            operator.log("close_connections", &format!("{which}: {reason}"), &result);
         }
-        // One node after the other, so that the limit is kept.
-        for member in &self.source.cluster().members {
-            if closed >= most {
-                break;
-            }
-            let Some(mut peer) = self.peers.access(member) else { continue };
-            let request = wire::CloseRequest {
-                caller: wire::caller(),
-                scope: wire::Scope::Local.into(),
-                limit: if request.limit == 0 { 0 } else { most - closed },
-                ..request.clone()
-            };
-            if let Ok(reply) = peer.close_connections(request).await {
-                closed = closed.saturating_add(reply.into_inner().closed);
-            }
-        }
-        Ok(Response::new(wire::CloseReply { closed }))
+        result.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_do_not_answer_are_named() {
+        assert_eq!(closed_by(3, &[]).unwrap().closed, 3);
+        let refused = closed_by(3, &[NodeId(2), NodeId(5)]).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        let text = "3 connections were closed; others may still be open: no answer from nodes 2, 5";
+        assert_eq!(refused.message(), text);
     }
 }

@@ -1,5 +1,7 @@
 //! The admin service, which `quorate ctl` calls.
 
+use crate::audit::{self, Operator};
+use crate::changes::shown_amount;
 use crate::convert;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
@@ -7,8 +9,7 @@ use crate::merge;
 use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
 use crate::wire::{self, admin_server::Admin};
-use quorate_broker::Amount;
-use quorate_types::{NodeId, ResourceName, ShortString, VhostName};
+use quorate_types::{ShortString, VhostName};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -19,16 +20,14 @@ use tonic::{Request, Response, Status};
 const BATCH: usize = 256;
 /// How often an awaited start is checked.
 const AWAIT_STEP: Duration = Duration::from_millis(50);
-/// Characters of an operator's name in the log.
-const OPERATOR_MAX: usize = 128;
 /// Longest wait of a call, even if the caller asks for more.
-const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
 
 /// The service of one node; for requests about the cluster it asks the other nodes.
 #[derive(Clone, Debug)]
 pub struct AdminService<S> {
-    source: S,
-    facts: Arc<NodeFacts>,
+    pub(crate) source: S,
+    pub(crate) facts: Arc<NodeFacts>,
     pulses: Pulses,
     peers: Peers,
 }
@@ -66,32 +65,46 @@ pub(crate) fn vhost(name: &str) -> Result<VhostName, Status> {
         .map_err(|error| Status::invalid_argument(format!("virtual host: {error}")))
 }
 
-fn queue_name(request: &wire::QueueRequest) -> Result<ResourceName, Status> {
-    let name = ShortString::try_from(request.name.as_str())
-        .map_err(|error| Status::invalid_argument(format!("queue: {error}")))?;
-    Ok(ResourceName { vhost: vhost(&request.vhost)?, name })
+/// Who makes a call, and what it asks.
+pub(crate) fn opened<T: Called>(request: Request<T>) -> Result<(Operator, T), Status> {
+    let operator = Operator::of(&request);
+    let request = request.into_inner();
+    check(request.caller())?;
+    Ok((operator, request))
 }
 
-fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
-    use wire::alarm_request::BeginsAt;
-    match request.begins_at {
-        Some(BeginsAt::Bytes(bytes)) => Ok(Amount::Bytes(bytes)),
-        Some(BeginsAt::OfMemory(fraction)) if fraction >= 0.0 => Ok(Amount::OfMemory(fraction)),
-        Some(BeginsAt::OfMemory(_)) | None => {
-            Err(Status::invalid_argument("no valid amount is given"))
+/// A request with the version of its caller.
+pub(crate) trait Called {
+    /// The caller's version.
+    fn caller(&self) -> Option<wire::Caller>;
+}
+
+macro_rules! called {
+    ($($request:ident),*) => {$(
+        impl Called for wire::$request {
+            fn caller(&self) -> Option<wire::Caller> {
+                self.caller
+            }
         }
-    }
+    )*};
 }
 
-fn node_id(id: u32) -> Result<NodeId, Status> {
-    let id = u16::try_from(id).ok().filter(|id| *id > 0);
-    id.map(NodeId).ok_or_else(|| Status::invalid_argument("the id of a node is from 1 to 65535"))
-}
-
-/// The name of an operator in the log: a line, and not a long one.
-fn shown(operator: &str) -> String {
-    operator.chars().filter(|letter| !letter.is_control()).take(OPERATOR_MAX).collect()
-}
+called!(
+    QueueRequest,
+    AlarmRequest,
+    DrainRequest,
+    ReviveRequest,
+    MemberRequest,
+    RebalanceRequest,
+    ChangeRequest,
+    CloseRequest,
+    SetPolicyRequest,
+    PolicyRequest,
+    SetParameterRequest,
+    ParameterRequest,
+    LogLevelRequest,
+    StopRequest
+);
 
 impl<S: Source> AdminService<S> {
     /// The service of one node, to be mounted at the rpc port.
@@ -109,7 +122,7 @@ impl<S: Source> AdminService<S> {
 
     /// This node's part of a list, with the parts of all others unless the scope is local; and
     /// the nodes that did not answer.
-    async fn gather<T, F>(
+    pub(crate) async fn gather<T, F>(
         &self,
         scope: i32,
         own: Vec<T>,
@@ -301,23 +314,20 @@ impl<S: Source> Admin for AdminService<S> {
         &self,
         request: Request<wire::QueueRequest>,
     ) -> Result<Response<wire::QueueReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let name = queue_name(&request)?;
-        let deleted = self.source.delete_queue(&name, request.if_unused, request.if_empty).await;
-        let messages = deleted.map_err(|exception| convert::refusal(&exception))?;
-        Ok(Response::new(wire::QueueReply { messages }))
+        let (operator, request) = opened(request)?;
+        let result = self.delete(&request).await;
+        operator.log("delete_queue", &audit::within(&request.vhost, &request.name), &result);
+        result.map(Response::new)
     }
 
     async fn purge_queue(
         &self,
         request: Request<wire::QueueRequest>,
     ) -> Result<Response<wire::QueueReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let purged = self.source.purge_queue(&queue_name(&request)?).await;
-        let messages = purged.map_err(|exception| convert::refusal(&exception))?;
-        Ok(Response::new(wire::QueueReply { messages }))
+        let (operator, request) = opened(request)?;
+        let result = self.purge(&request).await;
+        operator.log("purge_queue", &audit::within(&request.vhost, &request.name), &result);
+        result.map(Response::new)
     }
 
     async fn get_audit(
@@ -361,123 +371,72 @@ impl<S: Source> Admin for AdminService<S> {
         &self,
         request: Request<wire::AlarmRequest>,
     ) -> Result<Response<wire::AlarmReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        self.source.set_memory_high_watermark(amount(&request)?);
-        Ok(Response::new(wire::AlarmReply {}))
+        let (operator, request) = opened(request)?;
+        let result = self.set_memory(&request);
+        operator.log("set_vm_memory_high_watermark", &shown_amount(&request), &result);
+        result.map(Response::new)
     }
 
     async fn set_disk_free_limit(
         &self,
         request: Request<wire::AlarmRequest>,
     ) -> Result<Response<wire::AlarmReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        self.source.set_disk_free_limit(amount(&request)?);
-        Ok(Response::new(wire::AlarmReply {}))
+        let (operator, request) = opened(request)?;
+        let result = self.set_disk(&request);
+        operator.log("set_disk_free_limit", &shown_amount(&request), &result);
+        result.map(Response::new)
     }
 
     async fn drain(
         &self,
         request: Request<wire::DrainRequest>,
     ) -> Result<Response<wire::DrainReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        tracing::warn!(operator = shown(&request.operator), "an operator drains this node");
-        let within = Duration::from_millis(request.timeout_ms).min(AWAIT_MOST);
-        let left = self.source.drain(within).await.map_err(|error| {
-            tracing::warn!(%error, "this node is not drained");
-            Status::unavailable(error.to_string())
-        })?;
-        let groups = left.groups.iter().map(|group| u32::from(group.0)).collect();
-        Ok(Response::new(wire::DrainReply { groups, connections: left.connections as u64 }))
+        let (operator, request) = opened(request)?;
+        let result = self.begin_drain(&request).await;
+        operator.log("drain", "this node", &result);
+        result.map(Response::new)
     }
 
     async fn revive(
         &self,
         request: Request<wire::ReviveRequest>,
     ) -> Result<Response<wire::ReviveReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        tracing::warn!(operator = shown(&request.operator), "an operator revives this node");
-        self.source.revive().await;
-        Ok(Response::new(wire::ReviveReply {}))
+        let (operator, request) = opened(request)?;
+        let result = self.end_drain(&request).await;
+        operator.log("revive", "this node", &result);
+        result.map(Response::new)
     }
 
     async fn forget(
         &self,
         request: Request<wire::MemberRequest>,
     ) -> Result<Response<wire::MemberReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let node = node_id(request.node)?;
-        let forgotten = self.source.forget_member(node, request.running).await;
-        let operator = shown(&request.operator);
-        match forgotten {
-            Ok(()) => {
-                tracing::warn!(operator, %node, "an operator has had a node forgotten");
-                Ok(Response::new(wire::MemberReply {}))
-            }
-            Err(error) => {
-                tracing::warn!(operator, %node, %error, "a node is not forgotten");
-                Err(convert::not_forgotten(&error))
-            }
-        }
+        let (operator, request) = opened(request)?;
+        let result = self.forget_member(&request).await;
+        operator.log("forget_cluster_node", &format!("node {}", request.node), &result);
+        result.map(Response::new)
     }
 
     async fn replace(
         &self,
         request: Request<wire::MemberRequest>,
     ) -> Result<Response<wire::MemberReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let node = node_id(request.node)?;
-        let replaced = self.source.replace_member(node).await;
-        let operator = shown(&request.operator);
-        match replaced {
-            Ok(()) => {
-                tracing::warn!(operator, %node, "an operator has had a node replaced");
-                Ok(Response::new(wire::MemberReply {}))
-            }
-            Err(error) => {
-                tracing::warn!(operator, %node, %error, "a node is not replaced");
-                Err(Status::unavailable(error.to_string()))
-            }
-        }
+        let (operator, request) = opened(request)?;
+        let result = self.replace_member(&request).await;
+        operator.log("replace_cluster_node", &format!("node {}", request.node), &result);
+        result.map(Response::new)
     }
 
     async fn rebalance(
         &self,
         request: Request<wire::RebalanceRequest>,
     ) -> Result<Response<wire::RebalanceReply>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let operator = shown(&request.operator);
-        tracing::warn!(operator, "an operator has leaderships moved to their preferred nodes");
-        let own = self.source.rebalance();
-        let question = |mut peer: Peer| {
-            let (caller, scope) = (wire::caller(), wire::Scope::Local.into());
-            let operator = operator.clone();
-            async move {
-                let request = wire::RebalanceRequest { caller, scope, operator };
-                peer.rebalance(request).await.map(|reply| vec![reply.into_inner()])
-            }
-        };
-        // At the same time: a node waits some seconds for one that does not take a leadership.
-        let others = self.gather(request.scope, Vec::new(), question);
-        let (own, (others, silent)) = tokio::join!(own, others);
-        let kept = own.kept.iter().map(|kept| convert::kept(self.facts.id, kept));
-        let mut reply = wire::RebalanceReply {
-            moved: own.moved.iter().map(|group| u32::from(group.0)).collect(),
-            kept: kept.collect(),
-            silent,
-        };
-        for mut other in others {
-            reply.moved.append(&mut other.moved);
-            reply.kept.append(&mut other.kept);
+        let (operator, request) = opened(request)?;
+        let result = Ok(self.rebalance_groups(&request).await);
+        // Nodes ask each other for their own parts.
+        if request.scope == i32::from(wire::Scope::Cluster) {
+            operator.log("rebalance", "all groups", &result);
         }
-        reply.moved.sort_unstable();
-        reply.kept.sort_by_key(|kept| kept.group);
-        Ok(Response::new(reply))
+        result.map(Response::new)
     }
 }

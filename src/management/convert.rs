@@ -33,7 +33,7 @@ fn nodes(nodes: &[NodeId]) -> Vec<u32> {
     nodes.iter().map(|node| u32::from(node.0)).collect()
 }
 
-fn queue_id(id: QueueId) -> wire::QueueId {
+pub(crate) fn queue_id(id: QueueId) -> wire::QueueId {
     let (group, node) = match id.home {
         Home::Group(group) => (u32::from(group.0), 0),
         Home::Node(node) => (0, u32::from(node.0)),
@@ -41,7 +41,7 @@ fn queue_id(id: QueueId) -> wire::QueueId {
     wire::QueueId { group, node, index: id.index, position: id.position }
 }
 
-fn connection_id(id: ConnectionId) -> wire::ConnectionId {
+pub(crate) fn connection_id(id: ConnectionId) -> wire::ConnectionId {
     wire::ConnectionId {
         node: u32::from(id.session.node.0),
         start: id.session.start.0,
@@ -53,6 +53,7 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
     wire::QueueCounts {
         ready: counts.ready,
         unacknowledged: counts.unacknowledged,
+        delayed: counts.delayed,
         dead_letters_waiting: counts.dead_letters_waiting,
         consumers: counts.consumers,
         ready_bytes: counts.ready_bytes,
@@ -232,6 +233,16 @@ pub(crate) fn role_name(role: Role) -> &'static str {
 }
 
 /// A member; `status` is what it has answered, if it has.
+/// The state of a member (MEM 1).
+pub(crate) fn member_state(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Joining => "joining",
+        MemberState::Member => "member",
+        MemberState::Draining => "draining",
+        MemberState::Leaving => "leaving",
+    }
+}
+
 pub(crate) fn member(
     view: &MemberView,
     naming: Naming,
@@ -241,12 +252,7 @@ pub(crate) fn member(
         Some(status) => status.name.clone(),
         None => naming.name(view.id, &view.rpc_address),
     };
-    let state = match view.state {
-        MemberState::Joining => "joining",
-        MemberState::Member => "member",
-        MemberState::Draining => "draining",
-        MemberState::Leaving => "leaving",
-    };
+    let state = member_state(view.state);
     let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     wire::Member {
         id: u32::from(view.id.0),
@@ -297,8 +303,10 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
     if readiness.drained {
         reasons.push("the node is drained".to_owned());
     }
-    if !readiness.serving {
-        reasons.push("the node is still starting".to_owned());
+    match &readiness.entrance {
+        Some(why) => reasons.push(format!("the node waits to enter the cluster: {why}")),
+        None if !readiness.serving => reasons.push("the node is still starting".to_owned()),
+        None => {}
     }
     if !readiness.catalog_lease {
         reasons.push("no routing lease from the catalog's leader".to_owned());

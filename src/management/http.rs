@@ -1,16 +1,19 @@
 //! Health and metrics over HTTP, with or without TLS.
 //!
 //! Counting the contents of 100,000 queues takes long, and anybody may request `/metrics`. So a
-//! page is reused for 20 times as long as it took to write, at most 1 s.
+//! page is reused for 20 times as long as it took to write, at most 1 s. Pages of chosen families are
+//! written one at a time, and as rarely, whatever they are asked for.
 
+use crate::api::Query;
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
-use crate::metrics;
+use crate::metrics::{self, Scrape, Wanted};
+use crate::rates::Rates;
 use crate::source::Source;
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
@@ -18,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use parking_lot::Mutex;
+use quorate_broker::view::Figures;
 use quorate_tls::{Acceptor, Stream};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -26,7 +29,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -42,6 +45,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Longest wait for others who have the same page written, or other pages of chosen families.
+const TURN_MAX: Duration = Duration::from_secs(10);
 /// Maximum age of the numbers shown.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 /// The reciprocal of the share of a core's time that the numbers may use.
@@ -54,6 +59,15 @@ pub(crate) struct HttpClient {
     pub(crate) peer: SocketAddr,
     /// The address that it connected to.
     pub(crate) local: SocketAddr,
+    /// The connection has TLS.
+    pub(crate) secured: bool,
+}
+
+impl HttpClient {
+    /// True if the client is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.peer.ip().to_canonical().is_loopback()
+    }
 }
 
 #[cfg(test)]
@@ -61,7 +75,7 @@ impl HttpClient {
     /// A client of this machine.
     pub(crate) fn of_test() -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        Self { peer: address, local: address }
+        Self { peer: address, local: address, secured: false }
     }
 }
 
@@ -70,37 +84,87 @@ struct Shown<S> {
     source: S,
     facts: Arc<NodeFacts>,
     pulses: Pulses,
-    page: Arc<Mutex<Page>>,
+    rates: Rates,
+    /// The page without objects, the page with them, and the page of chosen families.
+    pages: [Arc<Mutex<Page>>; 3],
 }
 
-/// The last page of `/metrics`. Counting the contents of 100,000 queues takes a while, and anybody
-/// may request it; a cheap page is soon written again.
-#[derive(Debug, Default)]
+/// The last page of a path. Counting the contents of 100,000 queues takes a while, and anybody may
+/// request it; a cheap page is soon written again.
+#[derive(Debug)]
 struct Page {
-    text: Bytes,
+    /// What it was asked for.
+    query: String,
+    /// The page, or what was asked for wrongly.
+    text: Result<Bytes, String>,
     good_until: Option<Instant>,
 }
 
-impl Page {
-    /// The page, written again if it is too old.
-    fn shown(&mut self, write: impl FnOnce() -> String) -> Bytes {
-        let began = Instant::now();
-        if self.good_until.is_none_or(|until| until <= began) {
-            self.text = write().into();
-            let now = Instant::now();
-            self.good_until = Some(now + (PAGE_TIME_PART * (now - began)).min(PAGE_AGE_MAX));
-        }
-        self.text.clone()
+impl Default for Page {
+    fn default() -> Self {
+        Self { query: String::new(), text: Ok(Bytes::new()), good_until: None }
     }
 }
 
-/// The pages of a node: `/health/live`, `/health/ready`, `/metrics`.
-pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses) -> Router {
+impl Page {
+    /// How long the last page is good. Until then no other one is written.
+    fn good_for(&self) -> Duration {
+        let now = Instant::now();
+        self.good_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// Writes the page.
+    fn write(&mut self, query: String, write: impl FnOnce(&str) -> Result<String, String>) {
+        let began = Instant::now();
+        self.text = write(&query).map(Bytes::from);
+        self.query = query;
+        let now = Instant::now();
+        self.good_until = Some(now + (PAGE_TIME_PART * (now - began)).min(PAGE_AGE_MAX));
+    }
+}
+
+/// The page that a query asks for, if it is its turn in time: the last one if it is good for that
+/// query, else one that is written where it may take its time.
+async fn page(
+    page: &Arc<Mutex<Page>>,
+    query: String,
+    write: impl FnOnce(&str) -> Result<String, String> + Send + 'static,
+) -> Response {
+    let Ok(mut page) = timeout(TURN_MAX, Arc::clone(page).lock_owned()).await else {
+        return unavailable("other pages take too long to be written at present");
+    };
+    let good_for = page.good_for();
+    let is_same = page.query == query;
+    if !good_for.is_zero() && !is_same {
+        // At most `PAGE_AGE_MAX`.
+        sleep(good_for).await;
+    }
+    let text = if good_for.is_zero() || !is_same {
+        let written = tokio::task::spawn_blocking(move || {
+            page.write(query, write);
+            page.text.clone()
+        });
+        let Ok(text) = written.await else { return unavailable("the page was not written") };
+        text
+    } else {
+        page.text.clone()
+    };
+    match text {
+        Ok(text) => exposition(text),
+        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    }
+}
+
+/// The pages of a node: `/health/live`, `/health/ready`, `/metrics` and below.
+pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates: Rates) -> Router {
+    let pages = Default::default();
     Router::new()
         .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
-        .route("/metrics", get(numbers::<S>))
-        .with_state(Shown { source, facts, pulses, page: Arc::default() })
+        .route("/metrics", get(aggregated::<S>))
+        .route("/metrics/per-object", get(per_object::<S>))
+        .route("/metrics/detailed", get(detailed::<S>))
+        .with_state(Shown { source, facts, pulses, rates, pages })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -132,7 +196,7 @@ async fn serve_within(
                     let (tls, router, closed) = (tls.clone(), router.clone(), closed.clone());
                     // A stream without an address has ended already.
                     let Ok(local) = stream.local_addr() else { continue };
-                    let client = HttpClient { peer, local };
+                    let client = HttpClient { peer, local, secured: tls.is_some() };
                     connections.spawn(async move {
                         if let Some(stream) = secured(stream, tls, head_time_max).await {
                             connection(stream, client, router, head_time_max, closed).await;
@@ -181,6 +245,9 @@ async fn connection(
     let pages = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(client);
+        if let Some(uri) = without_doubled_slash(request.uri()) {
+            *request.uri_mut() = uri;
+        }
         pages.call(request)
     });
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -205,6 +272,16 @@ async fn connection(
     }
 }
 
+/// The URI of a request whose path begins with several slashes, with one: clients append `/api` to an
+/// address that ends with a slash. `None`: it begins with one.
+fn without_doubled_slash(uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query()?.as_str();
+    let rest = path.strip_prefix("//")?.trim_start_matches('/');
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("/{rest}").parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
 /// 503 with the reason when this process makes no progress, so that only a restart can help.
 async fn live<S: Source>(State(shown): State<Shown<S>>) -> Response {
     match not_live(&shown.source, &shown.pulses) {
@@ -227,12 +304,56 @@ fn unavailable(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
-async fn numbers<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    let text = shown.page.lock().shown(|| {
-        let (view, cluster) = (shown.source.metrics(), shown.source.cluster());
-        metrics::text(&shown.facts, ProcessFacts::read(), &cluster, &view)
-    });
+impl<S: Source> Shown<S> {
+    /// Writes a page about the node, with figures of its objects if they are shown.
+    fn write(
+        &self,
+        wanted: &Wanted,
+        with_objects: bool,
+        page: impl FnOnce(&Scrape<'_>) -> String,
+    ) -> String {
+        let (view, cluster) = (self.source.metrics(), self.source.cluster());
+        let figures = if with_objects { self.source.figures() } else { Figures::default() };
+        let name = self.source.cluster_name();
+        page(&Scrape {
+            facts: &self.facts,
+            process: ProcessFacts::read(),
+            cluster: &cluster,
+            name: name.as_deref(),
+            view: &view,
+            figures: &figures,
+            rates: &self.rates,
+            wanted,
+        })
+    }
+}
+
+fn exposition(text: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+async fn aggregated<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    let [of_node, ..] = shown.pages.clone();
+    let write = move |_: &str| Ok(shown.write(&Wanted::default(), false, metrics::aggregated));
+    page(&of_node, String::new(), write).await
+}
+
+async fn per_object<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    let [_, of_objects, _] = shown.pages.clone();
+    let write = move |_: &str| Ok(shown.write(&Wanted::default(), true, metrics::per_object));
+    page(&of_objects, String::new(), write).await
+}
+
+/// 400 that names what a scrape asks for wrongly.
+async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): RawQuery) -> Response {
+    let [.., of_families] = shown.pages.clone();
+    let write = move |query: &str| {
+        // Regular expressions take their time too.
+        let wanted = Wanted::parse(Query::parse(query).iter())?;
+        let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
+        Ok(shown.write(&wanted, true, page))
+    };
+    page(&of_families, query.unwrap_or_default(), write).await
 }
 
 #[cfg(test)]
@@ -278,20 +399,53 @@ mod tests {
         }
     }
 
-    /// An expensive page is written once for all requests within a second.
     #[test]
-    fn a_dear_page_is_shared() {
-        let (mut page, mut written) = (Page::default(), 0);
+    fn a_path_may_begin_with_several_slashes() {
+        let one =
+            |uri: &str| without_doubled_slash(&uri.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(one("//api/queues?page=1"), Some("/api/queues?page=1".to_owned()));
+        assert_eq!(one("///"), Some("/".to_owned()));
+        assert_eq!(one("/api//queues"), None, "the API drops empty parts");
+    }
+
+    async fn shown(
+        page: &Arc<Mutex<Page>>,
+        query: &str,
+        write: impl FnOnce(&str) -> Result<String, String> + Send + 'static,
+    ) -> (u16, String) {
+        let response = super::page(page, query.to_owned(), write).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn dear(query: &str) -> Result<String, String> {
+        std::thread::sleep(Duration::from_millis(60));
+        Ok(format!("page of {query}"))
+    }
+
+    /// An expensive page is written once for all requests within a second, and no other page of its
+    /// path within that time.
+    #[tokio::test]
+    async fn a_dear_page_is_shared() {
+        let page = Arc::new(Mutex::new(Page::default()));
+        let again = |_: &str| Err("it is written again".to_owned());
+        assert_eq!(shown(&page, "a", dear).await, (200, "page of a".to_owned()));
         for _ in 0..5 {
-            page.shown(|| {
-                written += 1;
-                std::thread::sleep(Duration::from_millis(60));
-                String::new()
-            });
+            assert_eq!(shown(&page, "a", again).await, (200, "page of a".to_owned()));
         }
-        assert_eq!(written, 1);
-        page.good_until = Some(Instant::now());
-        page.shown(|| "anew".to_owned());
-        assert_eq!(page.text, "anew");
+        let began = Instant::now();
+        assert_eq!(shown(&page, "b", again).await, (400, "it is written again\n".to_owned()));
+        assert!(began.elapsed() > PAGE_AGE_MAX / 2, "{:?}", began.elapsed());
+    }
+
+    /// A thread is not kept by each request that waits.
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_page_is_bounded() {
+        let page = Arc::new(Mutex::new(Page::default()));
+        let _writing = page.lock().await;
+        let began = tokio::time::Instant::now();
+        assert_eq!(shown(&page, "a", dear).await.0, 503);
+        assert_eq!(began.elapsed(), TURN_MAX);
     }
 }

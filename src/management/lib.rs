@@ -1,25 +1,36 @@
-//! Interfaces for operators of a node: health and metrics over HTTP, and the admin service for
+//! Interfaces for operators of a node: health, metrics, an API and a page over HTTP, and the admin service for
 //! `quorate ctl`, which asks the other nodes if an answer needs them.
 
 mod access;
 mod admin;
 mod api;
+mod audit;
+mod browser;
+mod changes;
 mod convert;
 mod facts;
 mod http;
 mod liveness;
 mod members;
 mod merge;
+mod message_json;
+mod messages;
 mod metrics;
+mod page;
+mod parts;
 mod peers;
 mod policies;
+mod process;
+mod rates;
 mod readiness;
 mod source;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
-/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto` and
-/// `proto/members.proto`.
+/// The messages, clients and servers of `proto/admin.proto`, `proto/access.proto`,
+/// `proto/events.proto`, `proto/members.proto`, `proto/messages.proto`, `proto/parts.proto`,
+/// `proto/process.proto`, `proto/statistics.proto` and `proto/tasks.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -41,13 +52,21 @@ pub mod wire {
 
 pub use access::AccessService;
 pub use admin::AdminService;
-pub use api::api;
+pub use api::{FLAGS as FEATURE_FLAGS, api};
+pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
+pub use browser::Browser;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
+pub use messages::MessageService;
+pub use page::{EventRecorder, EventService, Sessions, page};
+pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;
+pub use process::{LogLine, Process, ProcessService};
+pub use rates::{Rates, Sampling, StatisticsService};
 pub use readiness::log_readiness;
 pub use source::Source;
+pub use tasks::TaskService;

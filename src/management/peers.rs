@@ -1,13 +1,17 @@
 //! Requests to the other nodes of the cluster for their parts of a list.
 
-use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
+use crate::wire::{
+    self, access_client::AccessClient, admin_client::AdminClient, events_client::EventsClient,
+    messages_client::MessagesClient, parts_client::PartsClient,
+    statistics_client::StatisticsClient,
+};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::view::{ClusterView, MemberView};
 use quorate_catalog::MemberState;
 use quorate_rpc::Connector;
-use quorate_types::NodeId;
-use std::collections::BTreeMap;
+use quorate_types::{NodeId, VhostName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +26,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The admin service of another node.
 pub(crate) type Peer = AdminClient<Channel>;
 
+/// The parts of lists of another node.
+pub(crate) type PartPeer = PartsClient<Channel>;
+
 /// The access service of another node.
 pub(crate) type AccessPeer = AccessClient<Channel>;
+
+/// The statistics service of another node.
+pub(crate) type StatisticsPeer = StatisticsClient<Channel>;
+/// The service of another node's events.
+pub(crate) type EventsPeer = EventsClient<Channel>;
+/// The service of messages of another node.
+pub(crate) type MessagesPeer = MessagesClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -47,6 +61,11 @@ impl Peers {
         Self { this, connector, channels: Arc::default() }
     }
 
+    /// The node whose peers these are.
+    pub(crate) fn this(&self) -> NodeId {
+        self.this
+    }
+
     /// Asks every other member at once, but not those that leave: they have been forgotten, and have
     /// no part in what is listed (MEM 11).
     pub(crate) async fn ask<T, F>(
@@ -57,10 +76,45 @@ impl Peers {
     where
         F: Future<Output = Result<T, Status>>,
     {
+        self.ask_on(cluster, |channel| question(AdminClient::new(channel))).await
+    }
+
+    /// As [`Peers::ask`], for their statistics.
+    pub(crate) async fn ask_statistics<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(StatisticsPeer) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.ask_on(cluster, |channel| question(StatisticsClient::new(channel))).await
+    }
+
+    /// Asks every other member at once for its part of a list, as [`Peers::ask`].
+    pub(crate) async fn ask_parts<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(PartPeer) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.ask_on(cluster, |channel| question(PartsClient::new(channel))).await
+    }
+
+    async fn ask_on<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(Channel) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let stays = |member: &&MemberView| member.state != MemberState::Leaving;
         let others = cluster.members.iter().filter(stays).filter(|it| it.id != self.this);
         let asked = others.map(|member| {
-            let question = self.peer(member.id, &member.rpc_address).map(&question);
+            let question = self.channel(member.id, &member.rpc_address).map(&question);
             let running = member.running;
             async move {
                 let answer = match question {
@@ -88,16 +142,37 @@ impl Peers {
         answers
     }
 
-    fn peer(&self, node: NodeId, address: &str) -> Option<Peer> {
-        Some(AdminClient::new(self.channel(node, address)?))
-    }
-
     /// The access service of another member that can be reached.
     pub(crate) fn access(&self, member: &MemberView) -> Option<AccessPeer> {
+        Some(AccessClient::new(self.other(member)?))
+    }
+
+    /// The parts of lists of another member that can be reached.
+    pub(crate) fn parts(&self, member: &MemberView) -> Option<PartPeer> {
+        Some(PartsClient::new(self.other(member)?))
+    }
+
+    fn other(&self, member: &MemberView) -> Option<Channel> {
         if member.id == self.this || !member.running {
             return None;
         }
-        Some(AccessClient::new(self.channel(member.id, &member.rpc_address)?))
+        self.channel(member.id, &member.rpc_address)
+    }
+
+    /// The service of another member's events, if that can be reached.
+    pub(crate) fn events(&self, member: &MemberView) -> Option<EventsPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        Some(EventsClient::new(self.channel(member.id, &member.rpc_address)?))
+    }
+
+    /// The service of messages of another member that can be reached.
+    pub(crate) fn messages(&self, member: &MemberView) -> Option<MessagesPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        Some(MessagesClient::new(self.channel(member.id, &member.rpc_address)?))
     }
 
     fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {
@@ -125,6 +200,12 @@ pub(crate) async fn collect<B, T>(
         all.append(&mut items(batch));
     }
     Ok(all)
+}
+
+/// The request for a node's own part of a list over virtual hosts.
+pub(crate) fn part(vhosts: &BTreeSet<VhostName>) -> wire::PartRequest {
+    let vhosts = vhosts.iter().map(ToString::to_string).collect();
+    wire::PartRequest { caller: wire::caller(), vhosts }
 }
 
 /// The request for a node's own part of a list.

@@ -1,7 +1,8 @@
 //! The service of policies, runtime parameters and definitions: the texts of operators are parsed
 //! and validated here (POL-20 to POL-25), and proposed as typed commands.
 
-use crate::admin::{check, vhost};
+use crate::admin::{check, opened, vhost};
+use crate::audit::{Operator, within};
 use crate::convert::refusal;
 use crate::facts::NodeFacts;
 use crate::wire::{self, policies_server::Policies};
@@ -45,7 +46,11 @@ fn invalid(error: &impl ToString) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
+/// A policy as an operator wrote it.
+///
+/// # Errors
+/// INVALID_ARGUMENT, in RabbitMQ's words.
+pub(crate) fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
     let text = PolicyText {
         kind: kind(policy.operator),
         vhost: &vhost(&policy.vhost)?,
@@ -55,6 +60,37 @@ fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
         priority: policy.priority,
     };
     text.parse(&policy.definition).map_err(|error| invalid(&error))
+}
+
+/// The full name of a policy.
+///
+/// # Errors
+/// INVALID_ARGUMENT: a name is too long.
+pub(crate) fn policy_name(request: &wire::PolicyRequest) -> Result<PolicyName, Status> {
+    Ok(PolicyName {
+        kind: kind(request.operator),
+        vhost: vhost(&request.vhost)?,
+        name: short("policy", &request.name)?,
+    })
+}
+
+/// Definitions that come in parts.
+///
+/// # Errors
+/// INVALID_ARGUMENT: they are too long, or no text.
+pub(crate) async fn definitions_text(
+    mut chunks: Streaming<wire::DefinitionsChunk>,
+) -> Result<String, Status> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.message().await? {
+        check(chunk.caller)?;
+        if bytes.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
+            let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
+            return Err(Status::invalid_argument(text));
+        }
+        bytes.extend_from_slice(&chunk.json);
+    }
+    String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))
 }
 
 fn policy_message(policy: &PolicyRecord) -> wire::Policy {
@@ -102,6 +138,61 @@ impl PolicyService {
     pub fn new(broker: Broker, facts: Arc<NodeFacts>) -> Self {
         Self { broker, facts }
     }
+
+    async fn change_policy(&self, request: wire::SetPolicyRequest) -> Result<(), Status> {
+        let policy = policy(&request.policy.unwrap_or_default())?;
+        let set = self.broker.operator().set_policy(policy).await;
+        set.map_err(|exception| refusal(&exception))
+    }
+
+    async fn remove_policy(&self, request: wire::PolicyRequest) -> Result<(), Status> {
+        let name = PolicyName {
+            kind: kind(request.operator),
+            vhost: vhost(&request.vhost)?,
+            name: short("policy", &request.name)?,
+        };
+        let cleared = self.broker.operator().clear_policy(name).await;
+        cleared.map_err(|exception| refusal(&exception))
+    }
+
+    async fn change_parameter(&self, request: wire::SetParameterRequest) -> Result<(), Status> {
+        let given = request.parameter.unwrap_or_default();
+        let name = parameter_name(given.vhost.as_deref(), &given.component, &given.name)?;
+        let record = ParameterRecord::parse(name, &given.value).map_err(|error| invalid(&error))?;
+        let set = self.broker.operator().set_parameter(record).await;
+        set.map_err(|exception| refusal(&exception))
+    }
+
+    async fn remove_parameter(&self, request: wire::ParameterRequest) -> Result<(), Status> {
+        let name = parameter_name(request.vhost.as_deref(), &request.component, &request.name)?;
+        let cleared = self.broker.operator().clear_parameter(name).await;
+        cleared.map_err(|exception| refusal(&exception))
+    }
+
+    async fn import(&self, text: String) -> Result<wire::Imported, Status> {
+        match self.broker.operator().import_definitions(text.into()).await {
+            Ok(Imported { left_out, .. }) => Ok(wire::Imported { left_out }),
+            Err(ImportError::Invalid(error)) => Err(invalid(&error)),
+            Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
+        }
+    }
+}
+
+/// The verb that changes a policy, in the log.
+fn policy_verb(what: &str, operator: bool) -> String {
+    if operator { format!("{what}_operator_policy") } else { format!("{what}_policy") }
+}
+
+/// A runtime parameter in the log, without its value, which may be a secret.
+fn shown_name(vhost: Option<&str>, component: &str, name: &str) -> String {
+    match vhost {
+        None => format!("global '{name}'"),
+        Some(vhost) => within(vhost, &format!("{component}/{name}")),
+    }
+}
+
+fn shown_parameter(parameter: &wire::Parameter) -> String {
+    shown_name(parameter.vhost.as_deref(), &parameter.component, &parameter.name)
 }
 
 #[tonic::async_trait]
@@ -114,26 +205,25 @@ impl Policies for PolicyService {
         &self,
         request: Request<wire::SetPolicyRequest>,
     ) -> Result<Response<wire::Done>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let policy = policy(&request.policy.unwrap_or_default())?;
-        let set = self.broker.operator().set_policy(policy).await;
-        set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+        let (operator, request) = opened(request)?;
+        let object =
+            request.policy.as_ref().map(|it| within(&it.vhost, &it.name)).unwrap_or_default();
+        let verb = policy_verb("set", request.policy.as_ref().is_some_and(|it| it.operator));
+        let result = self.change_policy(request).await;
+        operator.log(&verb, &object, &result);
+        result.map(|()| Response::new(wire::Done {}))
     }
 
     async fn clear_policy(
         &self,
         request: Request<wire::PolicyRequest>,
     ) -> Result<Response<wire::Done>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let name = PolicyName {
-            kind: kind(request.operator),
-            vhost: vhost(&request.vhost)?,
-            name: short("policy", &request.name)?,
-        };
-        let cleared = self.broker.operator().clear_policy(name).await;
-        cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+        let (operator, request) = opened(request)?;
+        let object = within(&request.vhost, &request.name);
+        let verb = policy_verb("clear", request.operator);
+        let result = self.remove_policy(request).await;
+        operator.log(&verb, &object, &result);
+        result.map(|()| Response::new(wire::Done {}))
     }
 
     async fn list_policies(
@@ -152,24 +242,22 @@ impl Policies for PolicyService {
         &self,
         request: Request<wire::SetParameterRequest>,
     ) -> Result<Response<wire::Done>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let given = request.parameter.unwrap_or_default();
-        let name = parameter_name(given.vhost.as_deref(), &given.component, &given.name)?;
-        let record = ParameterRecord::parse(name, &given.value).map_err(|error| invalid(&error))?;
-        let set = self.broker.operator().set_parameter(record).await;
-        set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+        let (operator, request) = opened(request)?;
+        let object = request.parameter.as_ref().map(shown_parameter).unwrap_or_default();
+        let result = self.change_parameter(request).await;
+        operator.log("set_parameter", &object, &result);
+        result.map(|()| Response::new(wire::Done {}))
     }
 
     async fn clear_parameter(
         &self,
         request: Request<wire::ParameterRequest>,
     ) -> Result<Response<wire::Done>, Status> {
-        let request = request.into_inner();
-        check(request.caller)?;
-        let name = parameter_name(request.vhost.as_deref(), &request.component, &request.name)?;
-        let cleared = self.broker.operator().clear_parameter(name).await;
-        cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+        let (operator, request) = opened(request)?;
+        let object = shown_name(request.vhost.as_deref(), &request.component, &request.name);
+        let result = self.remove_parameter(request).await;
+        operator.log("clear_parameter", &object, &result);
+        result.map(|()| Response::new(wire::Done {}))
     }
 
     async fn list_parameters(
@@ -200,21 +288,11 @@ impl Policies for PolicyService {
         &self,
         request: Request<Streaming<wire::DefinitionsChunk>>,
     ) -> Result<Response<wire::Imported>, Status> {
-        let mut chunks = request.into_inner();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = chunks.message().await? {
-            check(chunk.caller)?;
-            if bytes.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
-                let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
-                return Err(Status::invalid_argument(text));
-            }
-            bytes.extend_from_slice(&chunk.json);
-        }
-        let text = String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))?;
-        match self.broker.operator().import_definitions(text.into()).await {
-            Ok(Imported { left_out, .. }) => Ok(Response::new(wire::Imported { left_out })),
-            Err(ImportError::Invalid(error)) => Err(invalid(&error)),
-            Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
-        }
+        let operator = Operator::of(&request);
+        let text = definitions_text(request.into_inner()).await?;
+        let object = format!("{} bytes", text.len());
+        let result = self.import(text).await;
+        operator.log("import_definitions", &object, &result);
+        result.map(Response::new)
     }
 }

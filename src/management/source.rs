@@ -1,9 +1,10 @@
 //! The source of the views: the broker, behind a trait so that the services can be tested without
 //! one.
 
+use crate::api;
 use quorate_broker::view::{
-    BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
-    MetricsView, NodeView, QueueView, Readiness,
+    BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, Figures,
+    GroupAudit, MetricsView, NodeView, QueueView, Readiness, SourceAttempts,
 };
 use quorate_broker::{
     Amount, Broker, ChangeError, Closing, DrainError, ForgetError, Left, MemberError, Rebalanced,
@@ -40,6 +41,12 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn audit(&self) -> Vec<GroupAudit>;
     /// Counters and times.
     fn metrics(&self) -> MetricsView;
+    /// Figures of the node's queues, exchanges, connections and channels.
+    fn figures(&self) -> Figures;
+    /// The name of the cluster, if one was set.
+    fn cluster_name(&self) -> Option<String>;
+    /// Logins at the node, by their source.
+    fn login_sources(&self) -> Vec<SourceAttempts>;
     /// Readiness of the node for clients.
     fn readiness(&self) -> Readiness;
     /// How long the present sync of the disk has taken so far; zero if none is under way.
@@ -154,6 +161,18 @@ impl Source for Broker {
 
     fn metrics(&self) -> MetricsView {
         self.views().metrics()
+    }
+
+    fn figures(&self) -> Figures {
+        self.views().figures()
+    }
+
+    fn cluster_name(&self) -> Option<String> {
+        api::set_cluster_name(self)
+    }
+
+    fn login_sources(&self) -> Vec<SourceAttempts> {
+        self.views().attempts_by_source()
     }
 
     fn readiness(&self) -> Readiness {

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::liveness::WEDGED_AFTER;
-use crate::{Naming, NodeFacts, Pulses, Source, router, serve};
+use crate::{Naming, NodeFacts, Pulses, Rates, Sampling, Source, router, serve};
 use quorate_broker::view::{
-    BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
-    MetricsView, NodeView, QueueView, Readiness,
+    BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, Figures,
+    GroupAudit, MetricsView, NodeView, QueueView, Readiness, SourceAttempts,
 };
 use quorate_broker::{
     Amount, ChangeError, Closing, DrainError, ForgetError, Left, MemberError, Rebalanced,
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 /// A node with only a readiness, and the duration of a sync.
 #[derive(Clone, Default)]
-struct Quiet(Arc<Mutex<Readiness>>, Arc<Mutex<Duration>>);
+pub(crate) struct Quiet(Arc<Mutex<Readiness>>, Arc<Mutex<Duration>>);
 
 impl Source for Quiet {
     fn queues(&self, _vhost: &VhostName) -> Vec<QueueView> {
@@ -77,6 +77,18 @@ impl Source for Quiet {
 
     fn metrics(&self) -> MetricsView {
         MetricsView { received: 42, ..MetricsView::default() }
+    }
+
+    fn cluster_name(&self) -> Option<String> {
+        None
+    }
+
+    fn login_sources(&self) -> Vec<SourceAttempts> {
+        Vec::new()
+    }
+
+    fn figures(&self) -> Figures {
+        Figures::default()
     }
 
     fn readiness(&self) -> Readiness {
@@ -180,7 +192,8 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = router(node.clone(), Arc::new(facts()), Pulses::default());
+    let router =
+        router(node.clone(), Arc::new(facts()), Pulses::default(), Rates::new(Sampling::default()));
     let serving = tokio::spawn(serve(listener, None, router, async move {
         let _ = stopped.await;
     }));
@@ -190,6 +203,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     assert_eq!(code, 503);
     assert_eq!(why, "the node is still starting; no routing lease from the catalog's leader\n");
     *node.0.lock().unwrap() = Readiness {
+        entrance: None,
         catalog_lease: true,
         serving: true,
         leaderless: vec![GroupId(3), GroupId(7)],

@@ -10,6 +10,7 @@ use crate::{
     record::{GroupRecord, LeftOver},
     store::MessageStore,
     tally::Tally,
+    traffic::Waits,
 };
 use quorate_types::{
     ConsumerId, Holder, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber, Timestamp,
@@ -37,6 +38,7 @@ pub(crate) struct Apply<'a> {
     /// True if [`Effect::DeadLettersChanged`] is to be emitted.
     pub(crate) letters_changed: bool,
     pub(crate) tally: Tally,
+    pub(crate) waits: Waits,
     pub(crate) digest: Digest,
     /// Number of messages that this apply may still handle.
     pub(crate) budget: u32,

@@ -53,18 +53,20 @@ impl Queue {
         let room = consumer.room();
         let most = if alone { room.min(u64::from(apply.budget)) } else { room.min(1) };
         let holder = digest::of_holder(Holder::Consumer(id));
-        let (mut served, mut expired) = (0, Vec::new());
+        let (mut served, mut redelivered, mut expired) = (0, 0, Vec::new());
         while served + (expired.len() as u64) < most {
             let Some(queued) = take_first(&mut self.levels, self.id, true, apply)? else { break };
             if lifetime.is_over(&queued, apply.now, apply.index) {
                 expired.push(queued);
             } else {
+                redelivered += u64::from(queued.counts.acquired > 0);
                 consumer.assign(self.id, id, holder, queued, apply);
                 served += 1;
             }
         }
         let handled = served + expired.len() as u64;
         apply.spend(usize::try_from(handled).unwrap_or(usize::MAX));
+        self.traffic.assigned(served, redelivered, consumer.terms.no_ack);
         self.unacked += served;
         if served > 0 && !consumer.changed {
             self.change_consumer(id);
@@ -100,6 +102,9 @@ impl Consumer {
         mut queued: QueuedMessage,
         apply: &mut Apply<'_>,
     ) {
+        if queued.counts.acquired == 0 {
+            apply.waits.add(queued.enqueued_at, apply.now);
+        }
         queued.unacked_since = apply.now;
         let number = self.next;
         self.next = DeliveryNumber(number.0 + 1);

@@ -5,8 +5,8 @@
 
 use crate::{config::QueueConfig, letter::Via};
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, Holder, LetterHome, LetterNumber, Level, MessageId,
-    NodeId, QueueId, ResourceName, Sequence, SessionId, Stamp, StartNumber,
+    CatalogIndex, ConsumerId, DeliveryNumber, Holder, LetterHome, LetterNumber, Level, LogIndex,
+    MessageId, NodeId, QueueId, ResourceName, Sequence, SessionId, Stamp, StartNumber, TaskId,
 };
 pub use quorate_types::{Counts, Numbers, RequeueCause};
 
@@ -270,11 +270,68 @@ pub enum Command {
         /// Number of transfers to try again.
         count: u32,
     },
+    /// A step of a task that takes messages out of a queue.
+    TaskStep(Box<TaskStep>),
+    /// A task of a queue has ended, and the catalog has its last progress.
+    ForgetTask {
+        /// The queue that messages were taken from.
+        queue: QueueId,
+        /// The task.
+        task: TaskId,
+    },
     /// A new *life* of the cluster (DESIGN §7): queues that do not outlive a stop of the whole
     /// cluster end.
     NewLife {
         /// Number of the life, from the catalog.
         life: u64,
+    },
+}
+
+/// A step of a task: what was looked at, and what is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskStep {
+    /// The queue that messages are taken from.
+    pub queue: QueueId,
+    /// The task.
+    pub task: TaskId,
+    /// Only messages of entries below this index are looked at; counts in the first step only.
+    pub until: LogIndex,
+    /// Version of the catalog copy that routed the messages.
+    pub at: CatalogIndex,
+    /// The place at which the step begins; no effect if the task is somewhere else.
+    pub from: MessageId,
+    /// The place at which the next step begins; `None`: this is the last one.
+    pub next: Option<MessageId>,
+    /// Number of messages that were looked at and are not meant.
+    pub skipped: u64,
+    /// Number of messages that are meant and have no target.
+    pub no_target: u64,
+    /// Number of messages that would be taken if this were not a dry run.
+    pub matched: u64,
+    /// What is taken.
+    pub takes: Vec<Take>,
+}
+
+/// Messages that are taken together. Those that are not ready any more are left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// Where they go.
+    pub to: TakeTo,
+    /// The messages, in the order of the queue.
+    pub messages: Vec<MessageId>,
+}
+
+/// Where messages go that a task takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakeTo {
+    /// They are deleted.
+    Nowhere,
+    /// Into other queues.
+    Queues {
+        /// Exchange and key that the messages have there.
+        via: Via,
+        /// The queues; each gets every message once.
+        targets: Vec<QueueId>,
     },
 }
 

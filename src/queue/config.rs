@@ -6,7 +6,7 @@
 //! the change of a policy is. The type is in this crate because imports go downwards: `catalog`
 //! resolves arguments and policies into it.
 
-use crate::letter::LETTERS_MAX;
+use crate::{letter::LETTERS_MAX, retry::DelayedRetry};
 use quorate_types::{CatalogIndex, Overflow, QueueType, ShortString};
 
 /// Effective settings of one queue, and the catalog index at which they were resolved. Of two, the
@@ -47,6 +47,9 @@ pub struct QueueConfig {
     pub letters_max: u64,
     /// The queue belongs to a delayed exchange (EXC-17).
     pub delays: bool,
+    /// Which returned messages wait before they are ready again (RQU-07); from
+    /// `MachineVersion::RETRIES` on.
+    pub delayed_retry: Option<DelayedRetry>,
 }
 
 /// The destination of a queue's dead letters.
@@ -94,6 +97,7 @@ impl QueueConfig {
             consumer_timeout_ms: None,
             letters_max: LETTERS_MAX,
             delays: false,
+            delayed_retry: None,
         }
     }
 }

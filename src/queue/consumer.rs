@@ -131,7 +131,7 @@ impl Machine {
         match how {
             Detach::Cancel => {}
             Detach::ChannelEnd => {
-                let fate = Fate::Back(Marking::Counted);
+                let fate = Fate::Back(Marking::Failed);
                 queue.end_deliveries(holder, &[(ALL.0, shown)], fate, apply);
             }
         }

@@ -14,4 +14,6 @@ pub enum DeathReason {
     DeliveryLimit = 4,
     /// The message has not died: its delay in the queue of a delayed exchange is over (EXC-17).
     Delayed = 5,
+    /// The message has not died: a task takes it to other queues.
+    Redriven = 6,
 }

@@ -40,6 +40,9 @@ pub(crate) enum Step {
     RemoveEndedQueue = 43,
     Refuse = 44,
     Source = 45,
+    Task = 50,
+    Take = 51,
+    GiveBack = 52,
 }
 
 /// The present value of the digest.

@@ -8,7 +8,7 @@ use crate::{
     digest::{self, Step},
     expire::Expiry,
     level::{LevelState, Part, Place},
-    machine::Machine,
+    machine::{Caller, Machine},
     queue::Queue,
     store::StoreError,
 };
@@ -20,6 +20,7 @@ impl Machine {
     pub(crate) fn enqueue(
         &mut self,
         part: Part,
+        caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
         let Some(run) = apply.entry.runs.get(part.run as usize) else { return Ok(Reply::Gone) };
@@ -33,12 +34,16 @@ impl Machine {
             return Ok(Reply::Gone);
         };
         queue.touch(apply);
+        if caller.session().is_some() {
+            queue.traffic.published += u64::from(part.count);
+        }
         if queue.has_letters_enough() {
             apply.cut(part);
             return Ok(Reply::Refused(vec![(0, part.count.saturating_sub(1))]));
         }
         if queue.config.refuses_publishes() {
-            // Expired messages do not count towards the limits.
+            // Messages whose wait has ended count towards the limits, expired ones do not.
+            queue.end_delays(apply);
             queue.expire(Expiry::Over, apply)?;
             let refused = queue.refused(messages);
             if !refused.is_empty() {

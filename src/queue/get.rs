@@ -27,7 +27,18 @@ impl Machine {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
         queue.touch(apply);
         queue.used_at = apply.now;
-        let Some(mut queued) = queue.take_first_living(apply)? else { return Ok(Reply::Empty) };
+        // A message whose wait has ended is before those behind it (RQU-08).
+        queue.end_delays(apply);
+        let Some(mut queued) = queue.take_first_living(apply)? else {
+            queue.traffic.got_empty += 1;
+            return Ok(Reply::Empty);
+        };
+        queue.traffic.got += 1;
+        if queued.counts.acquired == 0 {
+            apply.waits.add(queued.enqueued_at, apply.now);
+        } else {
+            queue.traffic.redelivered += 1;
+        }
         queued.unacked_since = apply.now;
         queue.note_get_timeout(&queued, timeout_default_ms);
         let gets = queue.gets.entry(session).or_default();

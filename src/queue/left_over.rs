@@ -21,7 +21,11 @@ impl Machine {
             match work {
                 LeftOver::CheckOut { queue } => self.take_up_stabilizing(queue, apply)?,
                 LeftOver::RequeueSession { queue, session, gets_through, counted } => {
-                    let marking = if counted { Marking::Counted } else { Marking::Uncounted };
+                    let marking = if counted {
+                        Marking::Failed
+                    } else {
+                        Marking::Returned { counted: false }
+                    };
                     if !self.return_session(queue, session, gets_through, marking, apply) {
                         apply.group.left_over.push_front(work);
                     }

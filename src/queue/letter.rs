@@ -12,7 +12,8 @@ use crate::{
     number_set::NumberSet,
 };
 use quorate_types::{
-    CatalogIndex, LetterNumber, MessageId, QueueId, Sequence, ShortString, Timestamp, WallTime,
+    CatalogIndex, Counts, LetterNumber, MessageId, QueueId, Sequence, ShortString, TaskId,
+    Timestamp, WallTime,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +74,17 @@ pub struct Routing {
     pub taken: bool,
     /// Targets that have not yet answered.
     pub transfers: BTreeMap<QueueId, Transfer>,
+    /// The task that has taken the message out of its queue; `None` if the message has died.
+    pub task: Option<Taken>,
+}
+
+/// A message that a task has taken out of its queue. It goes back if all its targets have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The task.
+    pub task: TaskId,
+    /// How often the message was acquired and returned before.
+    pub counts: Counts,
 }
 
 /// The dead-letter exchange and key that were in force when a letter was routed.
@@ -269,6 +281,14 @@ impl Letters {
         let letters: BTreeMap<_, _> =
             blocks.filter_map(|block| self.block(block)).flatten().collect();
         Some(letters).filter(|letters| !letters.is_empty())
+    }
+
+    /// Letters from a number on, at most `limit`, ascending. Not for use within an entry, which keeps
+    /// some blocks unpacked.
+    pub(crate) fn from(&self, from: LetterNumber, limit: usize) -> Vec<(LetterNumber, Letter)> {
+        debug_assert!(self.open.is_empty(), "letters are looked at within an entry");
+        let blocks = self.packed.range(block_of(from)..).flat_map(|(_, block)| block.unpack());
+        blocks.filter(|(number, _)| *number >= from).take(limit).collect()
     }
 
     fn block(&self, block: u64) -> Option<Block> {

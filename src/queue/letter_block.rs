@@ -8,10 +8,11 @@
 
 use crate::{
     death_reason::DeathReason,
-    letter::{Letter, Routing, Stage, Transfer, Via},
+    letter::{Letter, Routing, Stage, Taken, Transfer, Via},
 };
 use quorate_types::{
-    CatalogIndex, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence, Timestamp, WallTime,
+    CatalogIndex, Counts, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence, TaskId,
+    Timestamp, WallTime,
 };
 use std::collections::BTreeMap;
 
@@ -70,6 +71,7 @@ struct Last {
     after: u64,
     order: u64,
     sequence: u64,
+    task: u64,
 }
 
 /// A number as its difference to the previous one, in a form that is small for both signs.
@@ -128,7 +130,8 @@ impl Writer {
                 self.change(|last| &mut last.after, until.0);
             }
             Stage::Routed(routing) => {
-                self.bytes.push(3 + u8::from(routing.taken));
+                let of_task = u8::from(routing.task.is_some());
+                self.bytes.push(3 + u8::from(routing.taken) + 2 * of_task);
                 self.routing(routing);
             }
         }
@@ -151,6 +154,11 @@ impl Writer {
                     self.change(|last| &mut last.sequence, number.0);
                 }
             }
+        }
+        if let Some(Taken { task, counts }) = routing.task {
+            self.change(|last| &mut last.task, task.0);
+            self.number(u64::from(counts.acquired));
+            self.number(u64::from(counts.returned));
         }
     }
 }
@@ -211,13 +219,16 @@ impl Reader<'_> {
             0 => Stage::Waiting { after: CatalogIndex(self.change(|last| &mut last.after)) },
             1 => Stage::Kept,
             2 => Stage::Delayed { until: Timestamp(self.change(|last| &mut last.after)) },
-            taken => Stage::Routed(Box::new(self.routing(taken > 3))),
+            kind => {
+                let (taken, of_task) = (kind % 2 == 0, kind > 4);
+                Stage::Routed(Box::new(self.routing(taken, of_task)))
+            }
         };
         let message = MessageId { level, index, position };
         (number, Letter { message, body_bytes, reason, died_at, stage })
     }
 
-    fn routing(&mut self, taken: bool) -> Routing {
+    fn routing(&mut self, taken: bool, of_task: bool) -> Routing {
         let via = self.number() as usize;
         let via = self.packed.vias.get(via).cloned();
         let at = CatalogIndex(self.change(|last| &mut last.after));
@@ -238,13 +249,20 @@ impl Reader<'_> {
             }
         }
         let via = via.unwrap_or_else(|| Via { exchange: Default::default(), routing_key: None });
-        Routing { via, at, order, taken, transfers }
+        let task = of_task.then(|| self.taken());
+        Routing { via, at, order, taken, transfers, task }
+    }
+
+    fn taken(&mut self) -> Taken {
+        let task = TaskId(self.change(|last| &mut last.task));
+        let (acquired, returned) = (self.number() as u32, self.number() as u32);
+        Taken { task, counts: Counts { acquired, returned } }
     }
 }
 
 fn reason_of(byte: u8) -> DeathReason {
-    use DeathReason::{Delayed, DeliveryLimit, Expired, MaxLength, Rejected};
-    let reasons = [Rejected, Expired, MaxLength, DeliveryLimit, Delayed];
+    use DeathReason::{Delayed, DeliveryLimit, Expired, MaxLength, Redriven, Rejected};
+    let reasons = [Rejected, Expired, MaxLength, DeliveryLimit, Delayed, Redriven];
     let found = reasons.into_iter().find(|reason| *reason as u8 == byte);
     debug_assert!(found.is_some(), "no reason has the number {byte}");
     found.unwrap_or(Rejected)
@@ -280,15 +298,25 @@ mod tests {
             routing_key: key.then(|| ShortString::from_static("key")),
         });
         let transfers = proptest::collection::btree_map(queue(), transfer(), 0..4);
-        (via, any::<u64>(), any::<u64>(), any::<bool>(), transfers).prop_map(
-            |(via, at, order, taken, transfers)| Routing {
+        (via, any::<u64>(), any::<u64>(), any::<bool>(), transfers, task()).prop_map(
+            |(via, at, order, taken, transfers, task)| Routing {
                 via,
                 at: CatalogIndex(at),
                 order,
                 taken,
                 transfers,
+                task,
             },
         )
+    }
+
+    fn task() -> impl Strategy<Value = Option<Taken>> {
+        prop::option::of((any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+            |(task, acquired, returned)| Taken {
+                task: TaskId(task),
+                counts: Counts { acquired, returned },
+            },
+        ))
     }
 
     fn stage() -> impl Strategy<Value = Stage> {
@@ -307,7 +335,7 @@ mod tests {
                 index: LogIndex(index),
                 position: place,
             });
-        (message, any::<u32>(), 1..=5u8, any::<u64>(), stage()).prop_map(
+        (message, any::<u32>(), 1..=6u8, any::<u64>(), stage()).prop_map(
             |(message, body_bytes, reason, died_at, stage)| Letter {
                 message,
                 body_bytes,

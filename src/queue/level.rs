@@ -12,6 +12,7 @@ use crate::{
     command::MessageHead,
     record::{LevelRecord, QueuedMessage, RequeuedRecord},
     refused_letters::RefusedLetters,
+    retries::Retries,
     store::{RunHead, StoreError},
     sweep::Living,
 };
@@ -35,6 +36,8 @@ pub(crate) struct LevelState {
     /// Requeued messages with an `expiration` of their own.
     pub(crate) requeued_expiring: u64,
     pub(crate) requeued_changed: bool,
+    /// Returned messages that wait (RQU-08).
+    pub(crate) delayed: Retries,
     pub(crate) living: Living,
     pub(crate) refused_letters: RefusedLetters,
     /// Heads of the first fresh messages, whole runs, without gaps.
@@ -47,6 +50,8 @@ pub(crate) struct LevelState {
     entry_end: u32,
     /// This entry has added messages to the window.
     appended: bool,
+    /// When the fresh message before the head was enqueued; for lists only, unknown after a start.
+    passed: Option<Timestamp>,
 }
 
 /// Part of a run of the entry being applied.
@@ -88,6 +93,17 @@ impl LevelState {
     /// True if a ready message has an `expiration` of its own.
     pub(crate) fn has_expiring(&self) -> bool {
         self.record.fresh_expiring + self.requeued_expiring > 0
+    }
+
+    /// When the oldest ready message was enqueued, without a read of the store: if its head is not in
+    /// memory, the time of the message before it, which is a little earlier. `None`: there is no
+    /// message, or its time is not known.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        if let Some((_, queued)) = self.requeued.first_key_value() {
+            return Some(queued.enqueued_at);
+        }
+        let head = self.window.front().or(self.first.as_ref()).map(|queued| queued.enqueued_at);
+        head.or(self.passed).filter(|_| self.record.fresh > 0)
     }
 
     pub(crate) fn requeued_record(&self) -> Option<RequeuedRecord> {
@@ -171,6 +187,14 @@ impl LevelState {
         if let Some((_, queued)) = self.requeued.first_key_value() {
             return Ok(Some(*queued));
         }
+        self.first_fresh(place, apply)
+    }
+
+    fn first_fresh(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         if self.record.fresh == 0 {
             return Ok(None);
         }
@@ -191,11 +215,23 @@ impl LevelState {
         apply: &Apply<'_>,
     ) -> Result<Option<QueuedMessage>, StoreError> {
         if let Some((_, queued)) = self.requeued.pop_first() {
-            self.requeued_bytes -= u64::from(queued.head.body_bytes);
-            self.requeued_expiring -= u64::from(queued.head.expiration_ms.is_some());
-            self.requeued_changed = true;
+            self.count_requeued_out(&queued);
             return Ok(Some(queued));
         }
+        self.take_fresh(place, apply)
+    }
+
+    fn count_requeued_out(&mut self, queued: &QueuedMessage) {
+        self.requeued_bytes -= u64::from(queued.head.body_bytes);
+        self.requeued_expiring -= u64::from(queued.head.expiration_ms.is_some());
+        self.requeued_changed = true;
+    }
+
+    fn take_fresh(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         if self.record.fresh == 0 {
             return Ok(None);
         }
@@ -203,12 +239,78 @@ impl LevelState {
             self.refill(place, apply)?;
         }
         let Some(queued) = self.window.pop_front() else { return Ok(None) };
+        self.count_fresh_out(&queued);
+        self.passed = Some(queued.enqueued_at);
+        self.advance_past(queued.message, apply.index);
+        Ok(Some(queued))
+    }
+
+    fn count_fresh_out(&mut self, queued: &QueuedMessage) {
         self.record.fresh -= 1;
         self.record.fresh_bytes -= u64::from(queued.head.body_bytes);
         self.record.fresh_expiring -= u64::from(queued.head.expiration_ms.is_some());
         self.living.add(queued.message.index);
-        self.advance_past(queued.message, apply.index);
-        Ok(Some(queued))
+    }
+
+    /// Takes the ready message at a position of an earlier entry; `None` if none is ready there. A
+    /// fresh one that is not the first leaves a gap among the fresh ones, like a letter that was
+    /// refused on arrival (LEN-12). `run` keeps the run that was read last.
+    pub(crate) fn take_at(
+        &mut self,
+        place: Place,
+        at: (LogIndex, u32),
+        run: &mut Option<RunHead>,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
+        if let Some(queued) = self.requeued.remove(&at) {
+            self.count_requeued_out(&queued);
+            return Ok(Some(queued));
+        }
+        if at < (self.record.head_index, self.record.head_position)
+            || at.0 >= apply.index
+            || self.refused_letters.contains(at)
+        {
+            return Ok(None);
+        }
+        let Some(first) = self.first_fresh(place, apply)? else { return Ok(None) };
+        if place_of(&first) >= at {
+            let is_first = place_of(&first) == at;
+            return if is_first { self.take_fresh(place, apply) } else { Ok(None) };
+        }
+        let queued = match self.window.back() {
+            // The window has whole runs.
+            Some(last) if at.0 <= last.message.index => {
+                let found = self.window.binary_search_by_key(&at, place_of);
+                found.ok().and_then(|found| self.window.remove(found))
+            }
+            Some(_) | None => stored_message(place, at, run, apply)?,
+        };
+        if let Some(queued) = &queued {
+            self.count_fresh_out(queued);
+            self.refused_letters.insert(at);
+        }
+        Ok(queued)
+    }
+
+    /// Puts back a message that [`LevelState::take_at`] has taken: as a fresh one if the head has
+    /// not passed it.
+    pub(crate) fn give_back(&mut self, queued: QueuedMessage) {
+        let at = place_of(&queued);
+        if !self.refused_letters.remove(at) {
+            return self.requeue(queued);
+        }
+        self.living.subtract(at.0, 1);
+        self.record.fresh += 1;
+        self.record.fresh_bytes += u64::from(queued.head.body_bytes);
+        self.record.fresh_expiring += u64::from(queued.head.expiration_ms.is_some());
+        match self.window.back() {
+            Some(last) if at.0 <= last.message.index => {
+                let behind = self.window.partition_point(|it| place_of(it) < at);
+                self.window.insert(behind, queued);
+            }
+            Some(_) => {}
+            None => self.first = None,
+        }
     }
 
     /// Moves the head past a message. Past the last message of a run the head moves to the next
@@ -366,8 +468,33 @@ impl LevelState {
     }
 }
 
+fn place_of(queued: &QueuedMessage) -> (LogIndex, u32) {
+    (queued.message.index, queued.message.position)
+}
+
+/// The message at a position of an earlier entry, as the store has it; `None` if it was cut. `run`
+/// keeps the run that was read last.
+pub(crate) fn stored_message(
+    place: Place,
+    (index, position): (LogIndex, u32),
+    run: &mut Option<RunHead>,
+    apply: &Apply<'_>,
+) -> Result<Option<QueuedMessage>, StoreError> {
+    if run.as_ref().is_none_or(|run| run.index != index) {
+        *run = apply.store.runs(place.queue, place.level, index, index, 1)?.pop();
+    }
+    let Some(run) = run else { return Ok(None) };
+    let head = usize::try_from(position).ok().and_then(|it| run.messages.get(it)).copied();
+    let message = MessageId { level: place.level, index, position };
+    Ok(head.flatten().map(|head| fresh(message, head, run.time)))
+}
+
 /// A message that was never assigned.
-fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> QueuedMessage {
+pub(crate) fn fresh(
+    message: MessageId,
+    head: MessageHead,
+    enqueued_at: Timestamp,
+) -> QueuedMessage {
     let (counts, unacked_since) = (crate::command::Counts::default(), Timestamp(0));
     QueuedMessage { message, counts, head, enqueued_at, unacked_since }
 }

@@ -42,6 +42,7 @@ impl Machine {
             last_letter: LetterNumber(0),
             refusals: BTreeMap::new(),
             ended: false,
+            tasks: BTreeMap::new(),
         };
         let mut queue = Queue::from_record(id, record);
         queue.touch(apply);
@@ -75,7 +76,11 @@ impl Machine {
         }
         queue.touch(apply);
         apply.digest.step(Step::Configure, digest::of_queue(id), config.resolved_at.0);
+        let retry_before = queue.config.delayed_retry;
         queue.config = config.clone();
+        if queue.config.delayed_retry != retry_before {
+            queue.shorten_delays(apply.now);
+        }
         queue.arm_timeout();
         Reply::Taken
     }
@@ -108,7 +113,7 @@ impl Machine {
         if if_unused && queue.attached > 0 {
             return Reply::InUse;
         }
-        if if_empty && ready > 0 {
+        if if_empty && ready + queue.retries() > 0 {
             return Reply::NotEmpty;
         }
         self.end(id, apply);
@@ -196,6 +201,7 @@ impl Queue {
         self.refusals.clear();
         for level in self.levels.values_mut() {
             level.purge(apply.index);
+            level.forget_retries();
         }
         self.forget_delayed(apply);
         self.note_letters(apply);

@@ -8,7 +8,8 @@ use crate::{
     output::{Change, RecordKey},
     queue::Queue,
     record::{
-        ConsumerRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError, RequeuedRecord,
+        ConsumerRecord, DelayedRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError,
+        RequeuedRecord,
     },
 };
 use quorate_types::{ConsumerId, Home, LetterNumber, Level, MessageId, QueueId, SessionId};
@@ -63,6 +64,10 @@ impl Machine {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
                 level.requeued_record().map(Record::Requeued)
             }
+            RecordKey::Delayed(id, level, page) => {
+                let level = self.queues.get(&id)?.levels.get(&level)?;
+                level.delayed.page(page).map(Record::Delayed)
+            }
             RecordKey::Letters(id, page) => {
                 self.letters_of(id)?.letters.page(page).map(Record::Letters)
             }
@@ -105,6 +110,7 @@ struct Parts {
     consumers: Vec<(QueueId, ConsumerId, ConsumerRecord)>,
     gets: Vec<(QueueId, SessionId, GetsRecord)>,
     requeued: Vec<(QueueId, Level, RequeuedRecord)>,
+    delayed: Vec<(QueueId, Level, DelayedRecord)>,
     service_queue: Vec<(QueueId, Vec<ConsumerId>)>,
     letters: Vec<(QueueId, BTreeMap<LetterNumber, Letter>)>,
 }
@@ -141,6 +147,9 @@ impl Parts {
             (RecordKey::Requeued(id, level), Record::Requeued(record)) => {
                 self.requeued.push((id, level, record));
             }
+            (RecordKey::Delayed(id, level, _), Record::Delayed(record)) => {
+                self.delayed.push((id, level, record));
+            }
             (RecordKey::Letters(id, _), Record::Letters(letters)) => {
                 self.letters.push((id, letters));
             }
@@ -148,9 +157,8 @@ impl Parts {
                 machine.sources.insert(from, record);
             }
             (key, record) => {
-                return Err(RecordError(format!(
-                    "{key:?} names a record of another kind: {record:?}"
-                )));
+                let text = format!("{key:?} names a record of another kind: {record:?}");
+                return Err(RecordError(text));
             }
         }
         Ok(())
@@ -177,6 +185,9 @@ impl Parts {
         }
         for (id, level, record) in self.requeued {
             found(queues.get_mut(&id), id, "a requeued message")?.join_requeued(level, record)?;
+        }
+        for (id, level, record) in self.delayed {
+            found(queues.get_mut(&id), id, "a delayed message")?.join_delayed(level, record)?;
         }
         for (id, service_queue) in self.service_queue {
             found(queues.get_mut(&id), id, "a turn")?.join_service_queue(&service_queue)?;
@@ -239,6 +250,20 @@ impl Queue {
         let expiring = record.messages.values().filter(|it| it.head.expiration_ms.is_some());
         state.requeued_expiring = expiring.count() as u64;
         state.requeued = record.messages;
+        Ok(())
+    }
+
+    fn join_delayed(&mut self, level: Level, record: DelayedRecord) -> Result<(), RecordError> {
+        for (_, queued) in record.messages.values() {
+            self.join_out(queued.message)?;
+        }
+        let state = self.levels.get_mut(&level);
+        check(state.is_some() || record.messages.is_empty(), || {
+            format!("no level {level} in {}", self.id)
+        })?;
+        if let Some(state) = state {
+            state.delayed.load(record);
+        }
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use crate::{
     settle::Fate,
     store::{MessageStore, StoreError},
     tally::Tally,
+    traffic::Waits,
 };
 use quorate_types::{
     Holder, Home, LetterHome, LogIndex, NodeId, PlantedBug, QueueId, Sequence, SessionId,
@@ -46,6 +47,8 @@ pub struct Machine {
     /// The queue that was trimmed last. It concerns memory only, so it is not part of the state.
     trimmed: Option<QueueId>,
     applied: u64,
+    /// For metrics; no part of the state.
+    pub(crate) waits: Waits,
 }
 
 /// The sender of the present command.
@@ -88,6 +91,7 @@ impl Machine {
             lists: (Vec::new(), Vec::new()),
             trimmed: None,
             applied: 0,
+            waits: Waits::default(),
         }
     }
 
@@ -143,6 +147,7 @@ impl Machine {
             outbox: std::mem::take(&mut self.outbox),
             letters_changed: false,
             tally: Tally::new(),
+            waits: self.waits,
             digest,
             budget: MESSAGES_MAX,
             position: 0,
@@ -186,7 +191,7 @@ impl Machine {
             Command::Inspect { queue, renew } => return Ok(self.inspect(*queue, *renew, apply)),
             Command::Enqueue { run, first, count } => {
                 let part = Part { run: *run, first: *first, count: *count };
-                return self.enqueue(part, apply);
+                return self.enqueue(part, caller, apply);
             }
             Command::Attach { queue, consumer, terms } => {
                 return Ok(self.attach(*queue, *consumer, terms, caller, apply));
@@ -225,9 +230,11 @@ impl Machine {
                 self.routed(*queue, *at, via, letters, apply);
             }
             Command::DeadLettered { stream, first, last, other } => {
-                self.dead_lettered(*stream, *first, *last, other, apply);
+                self.dead_lettered(*stream, *first, *last, other, apply)?;
             }
             Command::Retry { target, count } => self.retry(*target, *count, apply),
+            Command::TaskStep(step) => self.task_step(step, apply)?,
+            Command::ForgetTask { queue, task } => self.forget_task(*queue, *task, apply),
             Command::Continue => self.take_up(apply)?,
             Command::NewLife { life } => self.new_life(*life, apply),
         }
@@ -273,11 +280,12 @@ impl Machine {
             apply.ended.iter().all(|ended| !apply.holders.name(*ended)),
             "a queue that has ended is still known to have holders"
         );
-        let Apply { mut group, holders, outbox, digest, unstable, .. } = apply;
+        let Apply { mut group, holders, outbox, waits, digest, unstable, .. } = apply;
         group.digest = digest.0;
         self.group = group;
         self.holders = holders;
         self.outbox = outbox;
+        self.waits = waits;
         self.lists = (touched, unstable);
         self.applied += 1;
         if self.applied.is_multiple_of(TRIM_EVERY) {

@@ -10,10 +10,13 @@ use crate::{
     output::Change,
     queue::Queue,
     record::Attempt,
+    store::StoreError,
     tally::DeadLetterFact,
     transfer_map::TransferMap,
 };
-use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, Sequence, SessionId};
+use quorate_types::{
+    CatalogIndex, Home, LetterHome, LetterNumber, MessageId, QueueId, Sequence, SessionId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum of numbers that one `Retry` assigns (LET 3).
@@ -177,7 +180,8 @@ impl Machine {
                     })
                     .collect();
                 let via = via.clone();
-                let routing = Routing { via, at, order, taken: false, transfers };
+                let task = None;
+                let routing = Routing { via, at, order, taken: false, transfers, task };
                 queue.letters.set_stage(number, Stage::Routed(Box::new(routing)));
             }
             Routes::Keep => queue.letters.set_stage(number, Stage::Kept),
@@ -220,7 +224,7 @@ impl Machine {
         last: Sequence,
         other: &[(Sequence, TransferAnswer)],
         apply: &mut Apply<'_>,
-    ) {
+    ) -> Result<(), StoreError> {
         let mut queues = BTreeSet::new();
         let mut targets = BTreeSet::new();
         for (number, key) in apply.outbox.take(stream, first, last) {
@@ -232,7 +236,7 @@ impl Machine {
             apply.spend(1);
             apply.digest.step(Step::Answer, digest::of_queue(key.target), number.0);
             apply.digest.step(Step::Answer, key.letter.0, answer as u64);
-            self.answered(key, answer, apply);
+            self.answered(key, answer, apply)?;
             queues.insert(key.queue);
             targets.insert(key.target);
         }
@@ -245,11 +249,17 @@ impl Machine {
         {
             forget_streams(start, start, apply);
         }
+        Ok(())
     }
 
-    fn answered(&mut self, key: TransferKey, answer: TransferAnswer, apply: &mut Apply<'_>) {
-        let Some(queue) = self.with_letters(key.queue) else { return };
-        let Some(routing) = queue.letters.routing_mut(key.letter) else { return };
+    fn answered(
+        &mut self,
+        key: TransferKey,
+        answer: TransferAnswer,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        let Some(queue) = self.with_letters(key.queue) else { return Ok(()) };
+        let Some(routing) = queue.letters.routing_mut(key.letter) else { return Ok(()) };
         match answer {
             TransferAnswer::Taken => {
                 routing.taken = true;
@@ -266,15 +276,19 @@ impl Machine {
             }
         }
         if !routing.transfers.is_empty() {
-            return;
+            return Ok(());
         }
         let (taken, after) = (routing.taken, routing.at);
+        if let Some(of) = routing.task {
+            return queue.end_taken(key.letter, of, taken, apply);
+        }
         if taken {
             queue.end_letter(key.letter, DeadLetterFact::Confirmed, apply);
         } else {
             queue.letters.set_stage(key.letter, Stage::Waiting { after });
             apply.letters_changed = true;
         }
+        Ok(())
     }
 
     /// `Retry`: assigns numbers of the next attempt to the first `count` transfers that wait for a
@@ -317,7 +331,7 @@ pub(crate) fn forget_streams(first: SessionId, last: SessionId, apply: &mut Appl
 
 /// Begins the transfer of a letter to a target: with a number, or behind those that wait for the
 /// target (LET 3).
-fn start(key: TransferKey, order: u64, apply: &mut Apply<'_>) -> Transfer {
+pub(crate) fn start(key: TransferKey, order: u64, apply: &mut Apply<'_>) -> Transfer {
     let waits = apply.outbox.targets.get(&key.target).is_some_and(|it| !it.waits.is_empty());
     let refused =
         apply.group.letters.attempts.get(&key.target).is_some_and(|attempt| attempt.refused);
@@ -379,7 +393,7 @@ impl Queue {
     }
 
     /// Removes a letter and its message.
-    fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
+    pub(crate) fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
         if let Some(letter) = self.letters.remove(number) {
             self.settle_letter(&letter, apply);
         }
@@ -387,7 +401,11 @@ impl Queue {
 
     fn settle_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Answer, digest::of_message(letter.message), 0);
-        let message = letter.message;
+        self.settle_message(letter.message, apply);
+    }
+
+    /// Removes a message that was taken from its level.
+    pub(crate) fn settle_message(&mut self, message: MessageId, apply: &mut Apply<'_>) {
         if let Some(level) = self.levels.get_mut(&message.level) {
             level.living.subtract(message.index, 1);
             if level.refused_letters.end((message.index, message.position)) {

@@ -143,6 +143,8 @@ pub enum RecordKey {
     Letters(QueueId, u64),
     /// Another home that sends letters here.
     Source(LetterHome),
+    /// Some returned messages of one level of a queue that wait: one page.
+    Delayed(QueueId, Level, u64),
 }
 
 /// An action of the leader, performed once the leader has applied the first entry of its own term

@@ -12,11 +12,13 @@ use crate::{
     record::{GetsRecord, QueueRecord, QueuedMessage},
     service_queue::ServiceQueue,
     store::StoreError,
+    task::TaskProgress,
+    traffic::Traffic,
     transfer::Refusal,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId,
-    Timestamp,
+    TaskId, Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -44,6 +46,7 @@ pub(crate) struct Queue {
     pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
     /// The queue has ended, and is removed with its last letter.
     pub(crate) ended: bool,
+    pub(crate) tasks: BTreeMap<TaskId, TaskProgress>,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
     /// Number of unacked messages. Derived.
@@ -61,6 +64,8 @@ pub(crate) struct Queue {
     touched: bool,
     unstable: bool,
     pub(crate) changed_consumers: Vec<ConsumerId>,
+    /// For rates; no part of the state.
+    pub(crate) traffic: Traffic,
     changed_gets: Vec<SessionId>,
 }
 
@@ -97,6 +102,7 @@ impl Queue {
             letters: Letters::after(record.last_letter),
             refusals: Refusal::from_record(record.refusals),
             ended: record.ended,
+            tasks: record.tasks,
             attached: 0,
             unacked: 0,
             stabilizing_left: false,
@@ -107,6 +113,7 @@ impl Queue {
             touched: false,
             unstable: false,
             changed_consumers: Vec::new(),
+            traffic: Traffic::default(),
             changed_gets: Vec::new(),
         }
     }
@@ -128,6 +135,7 @@ impl Queue {
             last_letter: self.letters.last(),
             refusals: self.refusals.iter().map(|(from, it)| (*from, it.attempt)).collect(),
             ended: self.ended,
+            tasks: self.tasks.clone(),
         }
     }
 
@@ -168,6 +176,7 @@ impl Queue {
     pub(crate) fn stabilize(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         self.delay_arrivals(apply)?;
         self.release_due(apply);
+        self.end_delays(apply);
         self.time_out(apply);
         self.expire(Expiry::Over, apply)?;
         self.choose_active(apply);
@@ -227,6 +236,9 @@ impl Queue {
             if std::mem::take(&mut state.requeued_changed) {
                 apply.change(RecordKey::Requeued(self.id, *level));
             }
+            for page in state.delayed.take_changed() {
+                apply.change(RecordKey::Delayed(self.id, *level, page));
+            }
             state.end_entry(apply.index, served, shorten);
             state.sweep(self.id, *level, &mut apply.out.changes);
         }
@@ -238,10 +250,15 @@ impl Queue {
         let pages = self.letters.pages().into_iter();
         let consumers = self.consumers.keys().chain(&self.changed_consumers);
         let gets = self.gets.keys().chain(&self.changed_gets);
+        let delayed = self.levels.iter().flat_map(move |(level, state)| {
+            let pages = state.delayed.pages().into_iter();
+            pages.map(move |page| RecordKey::Delayed(id, *level, page))
+        });
         std::iter::once(RecordKey::Queue(id))
             .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
             .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
             .chain(self.levels.keys().map(move |level| RecordKey::Requeued(id, *level)))
+            .chain(delayed)
             .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 

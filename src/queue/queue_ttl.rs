@@ -40,7 +40,7 @@ impl Queue {
 
     /// A consumer uses the queue, but not while its node is suspected. Messages of a quorum queue
     /// that are unacked after a cancel or by a get use it too (EXP-03).
-    fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         let holders_count = self.config.queue_type == QueueType::Quorum;
         let mut consumers = self.consumers.values().filter(|consumer| !consumer.suspected);
         consumers.any(|consumer| !consumer.cancelled || holders_count)

@@ -5,10 +5,11 @@ use crate::{
     command::{ConsumerTerms, Counts, MessageHead, Reply},
     config::QueueConfig,
     letter::Letter,
+    task::TaskProgress,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId,
-    ResourceName, Sequence, SessionId, StartNumber, Timestamp, WallTime,
+    ResourceName, Sequence, SessionId, StartNumber, TaskId, Timestamp, WallTime,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,6 +30,8 @@ pub enum Record {
     Gets(GetsRecord),
     /// Requeued messages of one level.
     Requeued(RequeuedRecord),
+    /// Some returned messages of one level that wait.
+    Delayed(DelayedRecord),
     /// Some letters of a queue.
     Letters(BTreeMap<LetterNumber, Letter>),
     /// Another home that sends letters here.
@@ -151,6 +154,8 @@ pub struct QueueRecord {
     pub refusals: BTreeMap<LetterHome, u32>,
     /// The queue has ended, and is removed with its last letter.
     pub ended: bool,
+    /// Tasks that take messages out of the queue.
+    pub tasks: BTreeMap<TaskId, TaskProgress>,
 }
 
 /// One priority level of a queue.
@@ -226,6 +231,14 @@ pub struct GetsRecord {
 pub struct RequeuedRecord {
     /// Messages by (index, position).
     pub messages: BTreeMap<(LogIndex, u32), QueuedMessage>,
+}
+
+/// Some returned messages of one level that wait before they are ready again (RQU-08): those of one
+/// page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelayedRecord {
+    /// The time at which each becomes ready, and the message, by index and position.
+    pub messages: BTreeMap<(LogIndex, u32), (Timestamp, QueuedMessage)>,
 }
 
 /// Why records cannot be loaded.

@@ -22,6 +22,19 @@ impl RefusedLetters {
         self.places.contains(&place)
     }
 
+    /// Places from there on, ascending.
+    pub(crate) fn from(
+        &self,
+        place: (LogIndex, u32),
+    ) -> impl Iterator<Item = (LogIndex, u32)> + '_ {
+        self.places.range(place..).copied()
+    }
+
+    /// The message at a position is fresh again; true if it is one of these.
+    pub(crate) fn remove(&mut self, place: (LogIndex, u32)) -> bool {
+        self.places.remove(&place)
+    }
+
     /// Ends the letter at a position; true if its message is a refused one.
     pub(crate) fn end(&mut self, place: (LogIndex, u32)) -> bool {
         let refused = self.contains(place);

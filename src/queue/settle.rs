@@ -12,7 +12,7 @@ use crate::{
     queue::{Burial, Queue},
     record::QueuedMessage,
 };
-use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId, Timestamp};
 use std::collections::BTreeMap;
 
 /// What happens to a message when its delivery ends.
@@ -22,7 +22,7 @@ pub(crate) enum Fate {
     Done,
     /// It dies for this reason.
     Dies(DeathReason),
-    /// It is requeued at its old position.
+    /// It is requeued at its old position, at once or after a delay (RQU-07).
     Back(Marking),
 }
 
@@ -31,10 +31,13 @@ pub(crate) enum Fate {
 pub(crate) enum Marking {
     /// Unmarked: the client was not shown the message.
     Unseen,
-    /// Marked as redelivered, not counted.
-    Uncounted,
-    /// Marked as redelivered, and counted towards the delivery limit.
-    Counted,
+    /// Marked as redelivered; no failure.
+    Returned {
+        /// It counts towards the delivery limit.
+        counted: bool,
+    },
+    /// Marked as redelivered, and counted towards the delivery limit, since the client failed.
+    Failed,
 }
 
 impl Machine {
@@ -58,11 +61,12 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) {
         let fate = |queue: &Queue| {
-            let free = match cause {
-                RequeueCause::Nack | RequeueCause::Recover => queue.config.delivery_count_failures,
-                RequeueCause::Reject | RequeueCause::ChannelEnd => false,
-            };
-            Fate::Back(if free { Marking::Uncounted } else { Marking::Counted })
+            Fate::Back(match cause {
+                RequeueCause::Nack | RequeueCause::Recover => {
+                    Marking::Returned { counted: !queue.config.delivery_count_failures }
+                }
+                RequeueCause::Reject | RequeueCause::ChannelEnd => Marking::Failed,
+            })
         };
         self.end_deliveries(holder, numbers, fate, apply);
     }
@@ -141,8 +145,11 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) -> usize {
         let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
+        let no_ack = consumer.terms.no_ack;
         let (levels, limit_of_returns) = (&mut self.levels, self.config.delivery_limit);
+        let (retry, now) = (self.config.delayed_retry, apply.now);
         let digest = &mut apply.digest;
+        let mut delayed = 0;
         let mut burial = Burial::default();
         let mut dying = Vec::new();
         let taken = consumer.unacked.take(first, last, limit, |queued| match fate {
@@ -153,7 +160,9 @@ impl Queue {
                 if is_given_up(&queued, marking, limit_of_returns) {
                     dying.push((queued, DeathReason::DeliveryLimit));
                 } else {
-                    put_back(levels, queued, digest);
+                    let until = retry.and_then(|retry| retry.until(&queued, marking, now));
+                    delayed += u64::from(until.is_some());
+                    put_back(levels, queued, until, digest);
                 }
             }
         });
@@ -162,7 +171,10 @@ impl Queue {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
             self.unacked -= taken as u64;
-            self.arrived += taken as u64;
+            if fate == Fate::Done && !no_ack {
+                self.traffic.acknowledged += taken as u64;
+            }
+            self.arrived += taken as u64 - delayed;
             apply.spend(taken);
             self.change_consumer(id);
         }
@@ -188,6 +200,7 @@ impl Queue {
         match fate {
             Fate::Dies(reason) => self.die(queued, reason, apply),
             Fate::Done => {
+                self.traffic.acknowledged += 1;
                 let mut burial = Burial::default();
                 burial.add(&mut self.levels, queued.message);
                 burial.end(&mut self.levels);
@@ -197,8 +210,10 @@ impl Queue {
                 if is_given_up(&queued, marking, self.config.delivery_limit) {
                     self.die(queued, DeathReason::DeliveryLimit, apply);
                 } else {
-                    put_back(&mut self.levels, queued, &mut apply.digest);
-                    self.arrived += 1;
+                    let retry = self.config.delayed_retry;
+                    let until = retry.and_then(|retry| retry.until(&queued, marking, apply.now));
+                    put_back(&mut self.levels, queued, until, &mut apply.digest);
+                    self.arrived += u64::from(until.is_none());
                 }
             }
         }
@@ -227,8 +242,10 @@ fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
     let counts = &mut queued.counts;
     match marking {
         Marking::Unseen => {}
-        Marking::Uncounted => counts.acquired = counts.acquired.saturating_add(1),
-        Marking::Counted => {
+        Marking::Returned { counted: false } => {
+            counts.acquired = counts.acquired.saturating_add(1);
+        }
+        Marking::Returned { counted: true } | Marking::Failed => {
             counts.acquired = counts.acquired.saturating_add(1);
             counts.returned = counts.returned.saturating_add(1);
         }
@@ -239,18 +256,26 @@ fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
 /// True if the message's counted returns exceed the limit: then it dies at the return (DLM-04). A
 /// lowered limit takes effect at the next counted return (DLM-06).
 fn is_given_up(queued: &QueuedMessage, marking: Marking, limit: Option<u32>) -> bool {
-    marking == Marking::Counted && limit.is_some_and(|limit| queued.counts.returned > limit)
+    let counts = matches!(marking, Marking::Returned { counted: true } | Marking::Failed);
+    counts && limit.is_some_and(|limit| queued.counts.returned > limit)
 }
 
+/// Puts a returned message back, at once or `until` a moment.
 fn put_back(
     levels: &mut BTreeMap<Level, Box<LevelState>>,
     queued: QueuedMessage,
+    until: Option<Timestamp>,
     digest: &mut Digest,
 ) {
     let counts = queued.counts;
     let words = u64::from(counts.acquired) << 32 | u64::from(counts.returned);
     digest.step(Step::Requeue, digest::of_message(queued.message), words);
-    if let Some(level) = levels.get_mut(&queued.message.level) {
-        level.requeue(queued);
+    let Some(level) = levels.get_mut(&queued.message.level) else { return };
+    match until {
+        None => level.requeue(queued),
+        Some(until) => {
+            digest.step(Step::Delay, digest::of_message(queued.message), until.0);
+            level.delay(queued, until);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Removal: finds runs without living messages (DESIGN §3, STO 3). A run below a level's head is
-//! dead once none of its messages is unacked, requeued or a letter; dead runs are removed as ranges
+//! dead once none of its messages is unacked, requeued, delayed or a letter; dead runs are removed as ranges
 //! between living ones.
 
 use crate::{level::LevelState, output::Change};
 use quorate_types::{Level, LogIndex, QueueId};
 use std::collections::BTreeMap;
 
-/// Number of messages of each run that are unacked, requeued or letters. Not stored: counted again
+/// Number of messages of each run that are unacked, requeued, delayed or letters. Not stored: counted again
 /// at a start.
 #[derive(Debug, Default)]
 pub(crate) struct Living {

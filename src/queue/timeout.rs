@@ -62,7 +62,12 @@ impl Queue {
         }
         for (session, sequence) in gets {
             if apply.budget > 0 {
-                self.end_get(session, sequence, Fate::Back(Marking::Uncounted), apply);
+                self.end_get(
+                    session,
+                    sequence,
+                    Fate::Back(Marking::Returned { counted: false }),
+                    apply,
+                );
                 apply.effect(Effect::GetTimedOut { session, sequence });
             }
         }
@@ -91,7 +96,13 @@ impl Queue {
             apply.digest.step(Step::TimeOut, digest::of_holder(Holder::Consumer(id)), last.0);
         }
         let range = (DeliveryNumber(0), last);
-        self.end_range(id, range, usize::MAX, Fate::Back(Marking::Uncounted), apply);
+        self.end_range(
+            id,
+            range,
+            usize::MAX,
+            Fate::Back(Marking::Returned { counted: false }),
+            apply,
+        );
         self.lose_turn(id);
         self.change_consumer(id);
         self.forget_if_done(id, apply);

@@ -99,6 +99,11 @@ impl Machine {
             apply.cut(part);
             return Ok(Reply::Gone);
         };
+        if queue.config.refuses_publishes() {
+            // Before the look for room: the enqueue, which does the same, must not refuse after it.
+            queue.touch(apply);
+            queue.end_delays(apply);
+        }
         let head = run.messages.get(part.first as usize).copied().unwrap_or_default();
         let refused = queue.refusals.get(&from).map(|refusal| refusal.attempt);
         if refused.is_some_and(|refused| attempt <= refused) || !queue.has_room_for(head) {
@@ -114,7 +119,7 @@ impl Machine {
             queue.refusals.remove(&from);
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), 0);
         }
-        self.enqueue(part, apply)
+        self.enqueue(part, caller, apply)
     }
 }
 
@@ -143,9 +148,11 @@ impl Queue {
         fits && !self.has_letters_enough()
     }
 
-    /// True if so many letters wait that the queue accepts nothing more.
+    /// True if so many letters wait that the queue accepts nothing more. Messages that tasks
+    /// have taken do not count: two queues whose messages move to each other would wait for ever.
     pub(crate) fn has_letters_enough(&self) -> bool {
-        self.letters.len() >= self.config.letters_max
+        let (letters, most) = (self.letters.len(), self.config.letters_max);
+        letters >= most && letters.saturating_sub(self.under_way()) >= most
     }
 
     /// Approximate number of messages that there is room for; 0 if there is none.

@@ -6,11 +6,13 @@ use crate::{
     machine::Machine,
     output::{Delivery, Effect},
     queue::Queue,
+    traffic::{Traffic, Waits},
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, NodeId, QueueId, ResourceName, SessionId, StartNumber, Timestamp,
-    VhostName, WallTime,
+    ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId, StartNumber,
+    Timestamp, VhostName, WallTime,
 };
+use std::ops::Bound;
 
 /// A queue as lists and metrics show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +31,39 @@ pub struct QueueView {
     pub unacknowledged: u64,
     /// Bytes of their bodies.
     pub unacknowledged_bytes: u64,
+    /// Number of returned messages that wait before they are ready again (RQU-08).
+    pub delayed: u64,
     /// Number of attached consumers.
     pub consumers: u32,
     /// Number of dead letters that not all targets have accepted.
     pub letters: u64,
+}
+
+/// Figures of a queue that are cheap to read, for samples and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueFigures {
+    /// Id of the queue.
+    pub id: QueueId,
+    /// Name of the queue, with its virtual host.
+    pub name: ResourceName,
+    /// Its type by interface.
+    pub queue_type: QueueType,
+    /// Number of ready messages.
+    pub ready: u64,
+    /// Bytes of their bodies.
+    pub ready_bytes: u64,
+    /// Number of unacked messages of consumers and gets.
+    pub unacknowledged: u64,
+    /// Number of returned messages that wait before they are ready again (RQU-08).
+    pub delayed: u64,
+    /// Number of attached consumers.
+    pub consumers: u32,
+    /// Number of dead letters that not all targets have accepted.
+    pub letters: u64,
+    /// When its oldest ready message was enqueued, by the group's clock, as far as it is known.
+    pub oldest: Option<Timestamp>,
+    /// What has passed through it since this replica was loaded.
+    pub traffic: Traffic,
 }
 
 /// A consumer as lists show it.
@@ -154,9 +185,24 @@ impl Machine {
             ready_bytes: queue.ready_bytes(),
             unacknowledged: queue.unacked,
             unacknowledged_bytes: queue.held_bytes(),
+            delayed: queue.retries(),
             consumers: queue.attached,
             letters: queue.letters.len(),
         })
+    }
+
+    /// Figures of up to `most` queues with ids above `after`, ascending by id.
+    #[must_use]
+    pub fn figures(&self, after: Option<QueueId>, most: usize) -> Vec<QueueFigures> {
+        let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let queues = self.queues.range(above).map(|(_, queue)| queue.figures());
+        queues.take(most).collect()
+    }
+
+    /// How long messages waited for their first delivery, since this replica was loaded.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// The queue's `x-max-priority`.
@@ -202,5 +248,23 @@ impl Machine {
             unacked: state.unacked.len() as u64,
         });
         views.collect()
+    }
+}
+
+impl Queue {
+    fn figures(&self) -> QueueFigures {
+        QueueFigures {
+            id: self.id,
+            name: self.name.clone(),
+            queue_type: self.config.queue_type,
+            ready: self.ready(),
+            ready_bytes: self.ready_bytes(),
+            unacknowledged: self.unacked,
+            delayed: self.retries(),
+            consumers: self.attached,
+            letters: self.letters.len(),
+            oldest: self.levels.values().filter_map(|level| level.oldest()).min(),
+            traffic: self.traffic,
+        }
     }
 }

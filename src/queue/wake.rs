@@ -32,7 +32,8 @@ impl Queue {
         self.note_timeouts();
         let expiry = self.next_expiry(apply)?;
         let due = self.letters.next_due();
-        let next = [expiry, self.ttl_end(), self.timeout_at, due].into_iter().flatten().min();
+        let next = [expiry, self.ttl_end(), self.timeout_at, due, self.next_retry()];
+        let next = next.into_iter().flatten().min();
         let said = self.wake_at.filter(|at| *at > apply.now);
         self.wake_at = next;
         if let Some(time) = next.filter(|next| said.is_none_or(|said| *next < said)) {

@@ -364,7 +364,8 @@ impl Group {
     }
 
     /// This node's replica.
-    pub(crate) fn name(&self) -> ReplicaId {
+    #[must_use]
+    pub fn name(&self) -> ReplicaId {
         self.me
     }
 

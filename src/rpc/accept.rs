@@ -1,7 +1,7 @@
 //! The streams that other nodes open to this one.
 
 use crate::{
-    bounded::TlsPeer,
+    bounded::{Caller, TlsPeer},
     door::host_of,
     frame::{Head, Outgoing},
     hello::{PeerHello, Refusal},
@@ -68,7 +68,8 @@ impl Acceptor {
             return Err(Status::unavailable("this node is starting"));
         }
         // Each connection to the rpc port has one (`bounded`).
-        let tls = request.extensions().get().cloned().unwrap_or(TlsPeer::Shown(None));
+        let caller = request.extensions().get::<Caller>();
+        let tls = caller.map_or(TlsPeer::Shown(None), |caller| caller.tls.clone());
         let mut frames = request.into_inner();
         let greeted = self.greet(&mut frames, &tls).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;

@@ -100,14 +100,29 @@ impl TlsPeer {
     }
 }
 
-impl<S> Connected for Counted<S> {
-    type ConnectInfo = TlsPeer;
+/// Who makes a call to the rpc port, in the extensions of the call.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The address that its connection comes from.
+    pub address: IpAddr,
+    pub(crate) tls: TlsPeer,
+}
 
-    fn connect_info(&self) -> TlsPeer {
+impl<S> Counted<S> {
+    /// What TLS has found out about the other end.
+    fn tls_peer(&self) -> TlsPeer {
         match &self.stream {
             Secured::Plain(_) => TlsPeer::Plain,
             secured @ Secured::Tls(_) => TlsPeer::Shown(secured.peer_certificate()),
         }
+    }
+}
+
+impl<S> Connected for Counted<S> {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        Caller { address: self.source, tls: self.tls_peer() }
     }
 }
 

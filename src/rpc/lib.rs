@@ -55,6 +55,7 @@ mod wire {
 }
 
 pub use accept::{Acceptor, LinkService};
+pub use bounded::Caller;
 pub use call::{CallError, NotifyError, PendingCall};
 pub use door::{Connector, Door};
 pub use handshake::HandshakeError;

@@ -233,6 +233,7 @@ impl Database {
             writer: self.writer.stats(),
             run_cache_bytes: self.cache.bytes(),
             bodies_read: self.cache.missed(),
+            log_files: self.engine.log_files(),
         }
     }
 

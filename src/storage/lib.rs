@@ -48,4 +48,4 @@ pub use options::{FatalHook, Options};
 pub use replica_record::ReplicaRecord;
 pub use replica_store::ReplicaStore;
 pub use snapshot::{ReceivedSnapshot, SnapshotDownload, SnapshotReader};
-pub use statistics::{DatabaseStats, Histogram, Recorder, WriterStats};
+pub use statistics::{DatabaseStats, Histogram, LogFiles, Recorder, WriterStats};

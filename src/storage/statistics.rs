@@ -69,6 +69,19 @@ pub struct DatabaseStats {
     pub run_cache_bytes: usize,
     /// Number of bodies read from disk because the run cache did not have them.
     pub bodies_read: u64,
+    /// Files and tables of the log.
+    pub log_files: LogFiles,
+}
+
+/// Numbers of the parts in which RocksDB keeps the log; 0 with a simulated disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogFiles {
+    /// Write-ahead logs of the database.
+    pub wal: u64,
+    /// Tables in memory of the log.
+    pub mem_tables: u64,
+    /// Sorted files of the log.
+    pub tables: u64,
 }
 
 const BUCKETS: usize = 40;

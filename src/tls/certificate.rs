@@ -87,6 +87,14 @@ impl Certificate {
         })
     }
 
+    /// First and last second in which it is valid, since 1970; `None` if it cannot be read.
+    #[must_use]
+    pub fn valid_seconds(&self) -> Option<(i64, i64)> {
+        let certificate = self.parsed()?;
+        let validity = certificate.validity();
+        Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+    }
+
     fn parsed(&self) -> Option<X509Certificate<'_>> {
         parse_x509_certificate(&self.0).ok().map(|(_, certificate)| certificate)
     }

@@ -138,6 +138,30 @@ impl Refusal {
     }
 }
 
+/// The versions of TLS, by RabbitMQ's names, the newest first.
+#[must_use]
+pub fn tls_versions() -> Vec<String> {
+    ["tlsv1.3", "tlsv1.2"].map(str::to_owned).to_vec()
+}
+
+/// The cipher suites, by OpenSSL's names, the preferred ones first.
+#[must_use]
+pub fn cipher_suites() -> Vec<String> {
+    let provider = provider();
+    let suites = provider.cipher_suites.iter();
+    suites.filter_map(|suite| suite.suite().as_str().map(openssl_name)).collect()
+}
+
+/// OpenSSL's name of a suite such as `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`.
+fn openssl_name(name: &str) -> String {
+    if let Some(rest) = name.strip_prefix("TLS13_") {
+        return format!("TLS_{rest}");
+    }
+    let name = name.strip_prefix("TLS_").unwrap_or(name).replace("_WITH_", "_");
+    let name = name.replace("AES_", "AES").replace("POLY1305_SHA256", "POLY1305");
+    name.replace('_', "-")
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

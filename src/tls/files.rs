@@ -1,5 +1,6 @@
 //! The PEM files, and what is wrong with them.
 
+use crate::certificate::Certificate;
 use std::{
     fs, io,
     os::unix::fs::MetadataExt,
@@ -56,6 +57,14 @@ impl NamedFile {
     pub(crate) fn error(&self, why: impl ToString) -> TlsError {
         let path = self.path.display().to_string();
         TlsError::File { setting: self.setting, path, why: why.to_string() }
+    }
+
+    /// The certificates in the file, in their order, for showing them.
+    ///
+    /// # Errors
+    /// It cannot be read, or has none.
+    pub fn shown(&self) -> Result<Vec<Certificate>, TlsError> {
+        Ok(self.certificates()?.iter().map(Certificate::new).collect())
     }
 
     fn read(&self) -> Result<Vec<u8>, TlsError> {

@@ -10,7 +10,9 @@ mod stream;
 mod certificate;
 
 pub use certificate::{Certificate, LoginFrom};
-pub use ends::{Acceptor, ClientCertificates, Dialer, Mutual, Refusal};
+pub use ends::{
+    Acceptor, ClientCertificates, Dialer, Mutual, Refusal, cipher_suites, tls_versions,
+};
 pub use files::{Files, NamedFile, TlsError};
 pub use stream::{Session, Stream};
 

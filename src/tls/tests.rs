@@ -179,3 +179,25 @@ fn addresses_are_names_too() {
     assert!(certificate.names("::1") && !certificate.names("::2"));
     assert_eq!(certificate.user(LoginFrom::SubjectAlternativeName), None);
 }
+
+#[test]
+fn cipher_suites_have_openssls_names() {
+    let suites = cipher_suites();
+    for name in [
+        "TLS_AES_256_GCM_SHA384",
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "ECDHE-RSA-CHACHA20-POLY1305",
+    ] {
+        assert!(suites.iter().any(|suite| suite == name), "{name}: {suites:?}");
+    }
+}
+
+#[test]
+fn certificates_of_a_file_are_shown_with_the_time_for_which_they_are_valid() {
+    let server = folder(&authority("ours"), "one", &["localhost"]);
+    let shown = files(server.path()).certificate.shown().unwrap();
+    let (first, last) = shown.first().unwrap().valid_seconds().unwrap();
+    assert!(first < last, "{first} {last}");
+    assert!(shown.first().unwrap().subject().starts_with("CN=one"));
+}

@@ -133,6 +133,22 @@ pub struct QueueArguments {
     pub leader_locator: Option<LeaderLocator>,
     /// `x-consumer-timeout`, in milliseconds.
     pub consumer_timeout_ms: Option<u64>,
+    /// `x-delayed-retry-type`, `-min`, `-max` and `-multiplier` (RQU-07).
+    pub delayed_retry: DelayedRetryArguments,
+}
+
+/// Arguments that delay returned messages (RQU-07). Values that cannot be used switch it off
+/// (ARG-16).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelayedRetryArguments {
+    /// `x-delayed-retry-type`, as given.
+    pub which: Option<ShortString>,
+    /// `x-delayed-retry-min`, ms.
+    pub min_ms: Option<u64>,
+    /// `x-delayed-retry-max`, ms.
+    pub max_ms: Option<u64>,
+    /// `x-delayed-retry-multiplier`.
+    pub multiplier: Option<u64>,
 }
 
 /// Both queue types; see [`ARGUMENTS`].
@@ -143,7 +159,7 @@ const NONE: &[QueueType] = &[];
 
 /// Every argument that has a meaning or a check, the types that take it (ARG-03 to ARG-06), and the
 /// types whose redeclares compare it, in this order (EQV-02). `x-queue-type` is apart.
-const ARGUMENTS: [(&str, &[QueueType], &[QueueType]); 32] = [
+const ARGUMENTS: [(&str, &[QueueType], &[QueueType]); 33] = [
     ("x-expires", BOTH, BOTH),
     ("x-message-ttl", BOTH, BOTH),
     ("x-dead-letter-exchange", BOTH, BOTH),
@@ -169,6 +185,7 @@ const ARGUMENTS: [(&str, &[QueueType], &[QueueType]); 32] = [
     ("x-delayed-retry-type", BOTH, QUORUM),
     ("x-delayed-retry-min", BOTH, QUORUM),
     ("x-delayed-retry-max", BOTH, QUORUM),
+    ("x-delayed-retry-multiplier", BOTH, QUORUM),
     ("x-message-deduplication", BOTH, NONE),
     ("x-cache-size", BOTH, NONE),
     ("x-cache-ttl", BOTH, NONE),
@@ -219,6 +236,19 @@ impl QueueArguments {
             single_active_consumer: given.take("x-single-active-consumer", boolean)? == Some(true),
             leader_locator: given.take("x-queue-leader-locator", locator)?,
             consumer_timeout_ms: given.take("x-consumer-timeout", count)?,
+            delayed_retry: DelayedRetryArguments {
+                which: given
+                    .take("x-delayed-retry-type", long_string)?
+                    .and_then(|text| std::str::from_utf8(text).ok())
+                    .and_then(|text| ShortString::try_from(text).ok()),
+                min_ms: given.take("x-delayed-retry-min", count)?,
+                max_ms: given.take("x-delayed-retry-max", count)?,
+                // Earlier releases took any value: queues that were declared there have it.
+                multiplier: given
+                    .take("x-delayed-retry-multiplier", anything)?
+                    .and_then(|it| it.as_integer())
+                    .and_then(|it| u64::try_from(it).ok()),
+            },
             dead_letter_exchange,
         };
         given.check_others()?;
@@ -264,9 +294,6 @@ impl<'a> Given<'a> {
         self.take("x-stream-filter-size-bytes", anything)?;
         self.take("x-initial-cluster-size", anything)?;
         //
-        self.take("x-delayed-retry-type", long_string)?;
-        self.take("x-delayed-retry-min", count)?;
-        self.take("x-delayed-retry-max", count)?;
         self.take("x-message-deduplication", boolean)?;
         self.take("x-cache-size", count)?;
         self.take("x-cache-ttl", count)?;

@@ -25,6 +25,10 @@ number!(
     GroupId(u16)
 );
 number!(
+    /// A task of the catalog, which puts back, moves or deletes messages of a queue.
+    TaskId(u64)
+);
+number!(
     /// A Raft term (Raft paper, section 5.1).
     Term(u64)
 );

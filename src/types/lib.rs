@@ -8,6 +8,7 @@ mod field_table;
 mod id;
 mod machine_version;
 mod message;
+mod message_filter;
 mod name;
 mod planted;
 mod priority;
@@ -16,7 +17,8 @@ mod source;
 mod time;
 
 pub use arguments::{
-    ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, compared_arguments,
+    ArgumentError, DelayedRetryArguments, LeaderLocator, MS_MAX, Overflow, QueueArguments,
+    QueueType, compared_arguments,
 };
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
@@ -24,10 +26,11 @@ pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, 
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
-    ReplicaNumber, Sequence, SessionId, StartNumber, Term,
+    ReplicaNumber, Sequence, SessionId, StartNumber, TaskId, Term,
 };
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
+pub use message_filter::{FilterError, MessageFilter};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
 pub use planted::PlantedBug;
 pub use priority::Levels;

@@ -15,8 +15,12 @@ impl MachineVersion {
     /// The first version in which the catalog holds members and placements (MEM 1, MEM 6).
     pub const MEMBERS: Self = Self(2);
 
+    /// The first version in which queues delay returned messages (RQU-07), virtual hosts can be
+    /// protected from deletion, and tasks move messages between queues (LET 1).
+    pub const RETRIES: Self = Self(3);
+
     /// The newest version that this binary knows. It knows all earlier ones too.
-    pub const NEWEST: Self = Self(2);
+    pub const NEWEST: Self = Self::RETRIES;
 
     /// True if this binary knows the version.
     #[must_use]

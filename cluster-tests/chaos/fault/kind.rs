@@ -81,13 +81,24 @@ pub enum Kind {
     ClockDrift,
     /// Clients' connections reset.
     ClientsReset,
+    /// One or two further nodes that join and are forgotten.
+    ScaleUp,
+    /// A node that is forgotten, and joins anew.
+    ScaleDown,
+    /// A node that loses its disk and is replaced by itself, or by name.
+    LostDisk,
+    /// A node that is drained and revived.
+    Drain,
+    /// A further node that comes back at another address.
+    NewAddress,
 }
 
 /// What a fault occupies: of each of these at most one fault at a time, or the end of the first would
 /// undo the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// The nodes' processes. Disks count too: a node that ends by itself is started again.
+    /// The nodes' processes. Disks count too: a node that ends by itself is started again. So does the
+    /// membership: two of three nodes may not be away at the same time.
     Nodes,
     /// The links between nodes.
     Links,
@@ -99,7 +110,7 @@ pub enum Resource {
 
 impl Kind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 41] = [
         Self::KillNode,
         Self::KillLeader,
         Self::KillMajority,
@@ -136,7 +147,21 @@ impl Kind {
         Self::ClockJump,
         Self::ClockDrift,
         Self::ClientsReset,
+        Self::ScaleUp,
+        Self::ScaleDown,
+        Self::LostDisk,
+        Self::Drain,
+        Self::NewAddress,
     ];
+
+    /// Whether nodes join, leave, or lose or change what the others know of them.
+    #[must_use]
+    pub fn changes_members(self) -> bool {
+        matches!(
+            self,
+            Self::ScaleUp | Self::ScaleDown | Self::LostDisk | Self::Drain | Self::NewAddress
+        )
+    }
 
     /// What a fault of this kind occupies.
     #[must_use]
@@ -159,7 +184,12 @@ impl Kind {
             | Self::WrongData
             | Self::DamagedData
             | Self::StarvedProcessor
-            | Self::OutOfMemory => &[Resource::Nodes],
+            | Self::OutOfMemory
+            | Self::ScaleUp
+            | Self::ScaleDown
+            | Self::LostDisk
+            | Self::Drain
+            | Self::NewAddress => &[Resource::Nodes],
             Self::IsolateNode
             | Self::IsolateLeader
             | Self::CutLink

@@ -18,6 +18,8 @@ pub enum Fault {
     Disk(DiskFault),
     /// Of nodes' wall clocks.
     Clock(ClockFault),
+    /// Of the membership.
+    Member(MemberFault),
     /// Clients' connections to all nodes are reset, with deliveries unsettled and publishes unconfirmed.
     ClientsReset,
 }
@@ -187,6 +189,49 @@ pub enum ClockFault {
         /// How much too fast; too slow, if it is negative.
         percent: i32,
     },
+}
+
+/// A fault of the membership: it changes who is a member, or which nodes replicate which group. At the end
+/// the members are those that founded the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberFault {
+    /// Further nodes join, and are forgotten at the end, one after the other.
+    ScaleUp {
+        /// Number of them.
+        nodes: usize,
+        /// How they leave.
+        leaving: Leaving,
+    },
+    /// A node is forgotten as it runs. At the end it joins anew, with an empty directory.
+    ScaleDown {
+        /// The node that is forgotten.
+        victim: Victim,
+    },
+    /// A node is killed, and comes back with an empty directory, which replaces the former one.
+    LostDisk {
+        /// The node that loses its disk.
+        victim: Victim,
+        /// Whether it replaces the directory by itself; otherwise an operator names the node.
+        by_itself: bool,
+    },
+    /// A node is drained, and revived at the end.
+    Drain {
+        /// The node that is drained.
+        victim: Victim,
+    },
+    /// A further node joins, and comes back at another address; it is forgotten at the end.
+    NewAddress,
+}
+
+/// How a node leaves the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leaving {
+    /// It is stopped, and then forgotten.
+    Stopped,
+    /// It is drained and forgotten as it runs, and ends by itself.
+    Running,
 }
 
 /// Selects one node.

@@ -150,7 +150,7 @@ async fn is_ready(node: &Node) -> bool {
 }
 
 /// Ends a node that may have ended by itself.
-fn end(node: &Node) {
+pub(super) fn end(node: &Node) {
     if node.runs() {
         node.kill9();
     } else {
@@ -159,7 +159,7 @@ fn end(node: &Node) {
 }
 
 /// A node's data directory, which may be a link to one on a disk of its own.
-fn data_folder(node: &Node) -> PathBuf {
+pub(super) fn data_folder(node: &Node) -> PathBuf {
     node.data_dir().canonicalize().expect("the node's data directory")
 }
 

@@ -4,6 +4,7 @@ mod data;
 mod disks;
 mod ended;
 mod links;
+mod members;
 mod processes;
 mod wal;
 
@@ -35,7 +36,7 @@ pub enum Effect {
     Missed(String),
     /// This machine cannot do it.
     Skipped(String),
-    /// A node did what it must not do then.
+    /// A node, or the cluster, did what it must not do then, or did not do what it must.
     Wrong(String),
 }
 
@@ -147,6 +148,7 @@ impl<'a> Injector<'a> {
             Fault::Link(fault) => self.inject_into_links(fault, lasts).await,
             Fault::Disk(fault) => self.inject_into_disks(fault, lasts).await,
             Fault::Clock(fault) => self.inject_into_clocks(fault, lasts).await,
+            Fault::Member(fault) => self.inject_into_members(fault, lasts).await,
             Fault::ClientsReset => (self.ids(), self.reset_clients(lasts).await),
         }
     }
@@ -165,9 +167,10 @@ impl<'a> Injector<'a> {
         self.cluster.nodes().iter().map(Node::id).collect()
     }
 
-    /// The leader of the measured queue; node 1 if none is known.
+    /// The leader of the measured queue; node 1 if none is known, or if it is a guest.
     async fn leader(&self) -> u64 {
-        self.known_leader().await.unwrap_or(1)
+        let leader = self.known_leader().await;
+        leader.filter(|leader| self.ids().contains(leader)).unwrap_or(1)
     }
 
     /// The leader of the measured queue, as the first node that answers says.

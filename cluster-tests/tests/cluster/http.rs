@@ -11,6 +11,7 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_quorum, declare_with, durable, exclusive, get, int, of_type, open,
     open_confirming, persistent, publish_confirmed, publish_with, text,
 };
+use quorate_cluster_tests::harness::http::get_as_guest;
 use quorate_cluster_tests::harness::metrics::Metrics;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
@@ -214,9 +215,8 @@ async fn count_deaths(cluster: &Cluster) -> [(Connection, Channel); 2] {
             expected.insert(name, 4.0);
         }
     }
-    for reason in ["cycle", "unroutable"] {
-        let name = format!("quorate_dead_letters_dropped_total{{reason=\"{reason}\"}}");
-        expected.insert(name, 1.0);
+    for name in ["rabbitmq_dlx_cycle_dropped_total", "rabbitmq_dead_letter_unroutable_total"] {
+        expected.insert(name.to_owned(), 1.0);
     }
     expected.insert("quorate_messages_refused_total{protocol=\"amqp091\"}".to_owned(), 2.0);
     counted(cluster, &before, &expected).await;
@@ -275,6 +275,10 @@ async fn metrics_count_what_happens() {
     let stranger = format!("amqp://guest:wrong@{}/%2f", cluster.node(1).amqp_address());
     let refused = lapin::Connection::connect(&stranger, <_>::default()).await;
     assert!(refused.is_err());
+    for (password, status) in [("guest", 200), ("wrong", 401)] {
+        let answer = get_as_guest(&cluster.node(1).http_address(), "/api/whoami", password).await;
+        assert_eq!(answer.expect("/api/whoami").status, status);
+    }
     counted(&cluster, &before, &expected()).await;
     all_move(&cluster).await;
 }

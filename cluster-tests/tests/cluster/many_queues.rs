@@ -1,13 +1,14 @@
 //! Many queues: declared fast, idle for next to nothing, all there after a restart.
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use lapin::options::BasicPublishOptions;
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, get, open, open_confirming, passive, persistent,
 };
-use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, scale};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, http, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Declares under way at once, each on a channel of its own.
@@ -66,6 +67,28 @@ async fn restart_all(cluster: &Cluster) -> Duration {
     begun.elapsed()
 }
 
+/// The page of a hundred queues that is sorted by that column; how long its answer takes.
+async fn page(cluster: &Cluster, count: usize, column: &str) -> Duration {
+    let path = format!("/api/queues?page=3&page_size=100&sort={column}&sort_reverse=true");
+    let mut times = Vec::new();
+    for round in 0..5 {
+        let node = cluster.node(round % 3 + 1);
+        let begun = Instant::now();
+        let answer =
+            http::get_as_guest(&node.http_address(), &path, "guest").await.expect("an answer");
+        times.push(begun.elapsed());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(!answer.headers.contains("silent-nodes"), "{}", answer.headers);
+        let page: Value = serde_json::from_str(&answer.body).expect("a page");
+        assert_eq!(page["total_count"], count, "sorted by {column}");
+        let items = page["items"].as_array().expect("items");
+        assert_eq!(items.len(), 100);
+        assert!(items.iter().all(|queue| queue["messages"] == 1), "sorted by {column}");
+    }
+    times.sort();
+    times[times.len() / 2]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_queues_are_declared_idle_and_survive_a_restart() {
     let count = scale::QUEUES.get() as usize;
@@ -81,6 +104,9 @@ async fn many_queues_are_declared_idle_and_survive_a_restart() {
     scale::RESTART.upto("restart of all nodes", restart_all(&cluster).await);
     let listed = cluster.rows(3, &["list_queues", "name", "messages"]).await.expect("a list");
     assert_eq!(listed.len(), count);
+    for column in ["name", "messages", "memory", "node", "policy", "online", "message_bytes"] {
+        scale::QUEUE_PAGE.upto(&format!("sorted by {column}"), page(&cluster, count, column).await);
+    }
     let (_connection, channel) = open(&cluster.amqp_uri(3)).await;
     for number in (0..count).step_by(count / 100) {
         let declared = channel.queue_declare(name(number).into(), passive(), <_>::default()).await;

@@ -6,11 +6,10 @@
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, open, open_confirming, publish_confirmed,
 };
+use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -19,73 +18,10 @@ const QUEUE: &str = "members";
 /// Until all groups have moved: two at a time.
 const MOVED: Duration = Duration::from_secs(300);
 
-/// Replicas of a queue group.
-const REPLICAS: usize = 3;
-
-/// What `cluster_status` says of members and groups.
-#[derive(Debug)]
-struct Seen {
-    machine: u64,
-    /// The state of each member.
-    members: BTreeMap<u64, String>,
-    /// The nodes of each group, the catalog's included.
-    nodes: BTreeMap<u64, BTreeSet<u64>>,
-    moves: bool,
-}
-
-impl Seen {
-    /// Asks a node.
-    async fn by(cluster: &Cluster, asked: u64) -> Result<Self, String> {
-        let status = cluster.ctl(asked, &["cluster_status", "-q", "--formatter", "json"]).await;
-        let status: Value = serde_json::from_str(&status.succeeded()?.stdout)
-            .map_err(|error| format!("no JSON: {error}"))?;
-        Self::of(&status).ok_or_else(|| format!("not as expected: {status}"))
-    }
-
-    fn of(status: &Value) -> Option<Self> {
-        let member = |member: &Value| {
-            let state = member.get("state")?.as_str()?.to_owned();
-            Some((member.get("id")?.as_u64()?, state))
-        };
-        let group = |placement: &Value| {
-            let nodes = placement.get("nodes")?.as_array()?.iter().map(Value::as_u64);
-            Some((placement.get("group")?.as_u64()?, nodes.collect::<Option<BTreeSet<u64>>>()?))
-        };
-        let placement = status.get("placement")?.as_array()?;
-        let moves = |it: &Value| it.get("moves").and_then(Value::as_bool).unwrap_or(true);
-        Some(Self {
-            machine: status.get("machine_version")?.as_u64()?,
-            members: status
-                .get("members")?
-                .as_array()?
-                .iter()
-                .map(member)
-                .collect::<Option<_>>()?,
-            nodes: placement.iter().map(group).collect::<Option<_>>()?,
-            moves: placement.iter().any(moves),
-        })
-    }
-
-    /// These nodes, and no others, are members; no group moves, each queue group is complete, on
-    /// members only, and spread evenly.
-    fn is_at_rest_on(&self, nodes: &[u64]) -> bool {
-        let members: BTreeSet<u64> = nodes.iter().copied().collect();
-        let all_are = self.members.keys().copied().collect::<BTreeSet<u64>>() == members
-            && self.members.values().all(|state| state == "member");
-        let queues = || self.nodes.iter().filter(|(group, _)| **group != 0).map(|(_, it)| it);
-        let complete = queues().all(|it| it.len() == REPLICAS && it.is_subset(&members));
-        let load = |node: &u64| queues().filter(|it| it.contains(node)).count();
-        let loads = || members.iter().map(load);
-        let even = loads().max().unwrap_or(0) <= loads().min().unwrap_or(0) + 1;
-        all_are && !self.moves && complete && even
-    }
-}
-
 /// Waits until these nodes are the members, and all groups are where they shall be.
 async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
     eventually(&format!("all groups rest on {nodes:?}"), MOVED, || async {
-        let seen = Seen::by(cluster, 1).await?;
-        hold(seen.is_at_rest_on(nodes), || format!("{seen:?}"))
+        cluster.is_at_rest_on(1, nodes).await
     })
     .await;
 }
@@ -93,22 +29,10 @@ async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
 /// Waits until the cluster has members.
 pub(crate) async fn has_members(cluster: &Cluster) {
     eventually("machine version 2", LIFECYCLE_BOUND, || async {
-        let seen = Seen::by(cluster, 1).await?;
-        hold(seen.machine >= 2, || format!("{seen:?}"))
+        let members = Members::by(cluster, 1).await?;
+        hold(members.machine >= 2, || format!("{members:?}"))
     })
     .await;
-}
-
-/// `--cluster` of a node: the nodes 1 to 3, and itself.
-fn listed(cluster: &Cluster, id: u64) -> String {
-    let nodes: BTreeSet<u64> = [1, 2, 3, id].into();
-    let member = |id: &u64| format!("{id}={}", cluster.node(*id).rpc_address());
-    nodes.iter().map(member).collect::<Vec<_>>().join(",")
-}
-
-fn spawn(cluster: &Cluster, id: u64) {
-    let node = cluster.node(id);
-    node.spawn_with(&[("--cluster", &listed(cluster, id))]);
 }
 
 fn uris(cluster: &Cluster, nodes: &[u64]) -> Vec<String> {
@@ -172,21 +96,15 @@ async fn forget(cluster: &Cluster, id: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_03_and_11_three_nodes_become_five_and_three_again_under_load() {
-    let cluster = Cluster::prepare(5, Options::default()).await;
-    (1..=3).for_each(|id| spawn(&cluster, id));
-    for id in 1..=3 {
-        cluster.node(id).ready().await;
-    }
+    let cluster = Cluster::start(3, Options { guests: 2, ..Options::default() }).await;
     has_members(&cluster).await;
     let load = under_load(&cluster).await;
     let from = load.history().now();
 
-    for id in [4, 5] {
-        spawn(&cluster, id);
-    }
-    for id in [4, 5] {
-        cluster.node(id).ready().await;
-        serves(cluster.node(id)).await;
+    cluster.guests().iter().for_each(Node::spawn);
+    for guest in cluster.guests() {
+        guest.ready().await;
+        serves(guest).await;
     }
     at_rest_on(&cluster, &[1, 2, 3, 4, 5]).await;
     let load = with_clients(load, &uris(&cluster, &[4, 5, 1]));

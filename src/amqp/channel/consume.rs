@@ -218,7 +218,11 @@ impl Channel {
         };
         let delivery_tag = self.next_tag;
         self.next_tag += 1;
-        if !delivered.no_ack {
+        self.traffic.redelivered += u64::from(delivered.redelivered);
+        if delivered.no_ack {
+            self.traffic.delivered_no_ack += 1;
+        } else {
+            self.traffic.delivered += 1;
             let slot = match consumer.slot {
                 Some(slot) => slot,
                 None => {

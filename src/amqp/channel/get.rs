@@ -23,12 +23,17 @@ impl Channel {
     /// `basic.get-ok` or `get-empty`.
     pub(crate) fn got(&mut self, got: Option<GetOk>, no_ack: bool, out: &mut Out<'_>) {
         let Some(got) = got else {
+            self.traffic.got_empty += 1;
             out.reply(self.id, basic::GetEmpty { cluster_id: ShortString::EMPTY });
             return;
         };
         let delivery_tag = self.next_tag;
         self.next_tag += 1;
-        if !no_ack {
+        self.traffic.redelivered += u64::from(got.redelivered);
+        if no_ack {
+            self.traffic.got_no_ack += 1;
+        } else {
+            self.traffic.got += 1;
             let slot = self.unacked.hold(got.holder);
             self.unacked.push(delivery_tag, slot, ONLY);
             self.unacked.release(slot);

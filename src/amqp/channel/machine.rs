@@ -19,7 +19,7 @@ use crate::{
     connection::close::{Fault, decode, reply_text},
 };
 use bytes::Bytes;
-use quorate_client::{Answer, ChannelId, ChannelReport};
+use quorate_client::{Answer, ChannelId, ChannelReport, ChannelTraffic};
 use quorate_types::{Exception, ReplyCode, ShortString};
 use std::collections::VecDeque;
 
@@ -45,8 +45,8 @@ pub(crate) struct Channel {
     pub(crate) due: Due,
     /// Number of publishes passed to the broker whose outcome is not known yet.
     pub(crate) publishing: usize,
-    /// The channel has published at least once, for lists.
-    pub(crate) has_published: bool,
+    /// Messages that have passed, for lists.
+    pub(crate) traffic: ChannelTraffic,
     /// In confirm mode.
     pub(crate) confirms: Option<Confirms>,
     /// In transaction mode.
@@ -84,7 +84,7 @@ impl Channel {
             queued: VecDeque::new(),
             due: Due::Method,
             publishing: 0,
-            has_published: false,
+            traffic: ChannelTraffic::default(),
             confirms: None,
             transaction: None,
             consumers: Consumers::default(),
@@ -127,7 +127,7 @@ impl Channel {
             messages_uncommitted: transaction.map_or(0, Transaction::published),
             acks_uncommitted: transaction.map_or(0, Transaction::settled),
             prefetch: self.prefetch,
-            has_published: self.has_published,
+            traffic: self.traffic,
         }
     }
 

@@ -229,7 +229,7 @@ impl Channel {
                 body: body.clone(),
             })
         });
-        self.has_published = true;
+        self.traffic.published += 1;
         let publish =
             Publish { channel, confirm, exchange, routing_key, properties, body, mandatory };
         if self.transaction.is_some() {
@@ -249,14 +249,16 @@ impl Channel {
     }
 
     /// Returns an unroutable publish (PUB-04).
-    pub(crate) fn send_return(&self, returned: &Returned, out: &mut Out<'_>) {
+    pub(crate) fn send_return(&mut self, returned: &Returned, out: &mut Out<'_>) {
+        self.traffic.returned += 1;
         let properties = shape::as_returned(&returned.properties);
         put_return(self.id, returned.exchange.clone(), returned.routing_key.clone(), out);
         out.outbox.content(self.id.number, &properties, &returned.body, out.env.frame_max);
     }
 
     /// Returns a publish that the broker found unroutable later on (NAM 6).
-    pub(crate) fn send_late_return(&self, message: &Message, out: &mut Out<'_>) {
+    pub(crate) fn send_late_return(&mut self, message: &Message, out: &mut Out<'_>) {
+        self.traffic.returned += 1;
         put_return(self.id, message.exchange.clone(), message.routing_key.clone(), out);
         let properties = match Properties::parse(message.properties.clone()) {
             Ok(properties) => shape::as_returned(&properties),
@@ -264,6 +266,15 @@ impl Channel {
             Err(_) => message.properties.clone(),
         };
         out.outbox.content(self.id.number, &properties, &message.body, out.env.frame_max);
+    }
+
+    /// Settles publishes that are to be confirmed. True if none waited to be sent before.
+    pub(crate) fn confirm(&mut self, first: u64, last: u64, taken: bool) -> bool {
+        let Some(confirms) = &mut self.confirms else { return false };
+        if taken {
+            self.traffic.confirmed += last + 1 - first;
+        }
+        confirms.settle(first, last, taken)
     }
 
     /// Sends the publisher acks and nacks for settled publishes (CNF-02).

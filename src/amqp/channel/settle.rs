@@ -335,9 +335,16 @@ impl Channel {
         effects: &mut Effects,
     ) -> Result<(), UnknownTag> {
         match &mut self.transaction {
-            None => self.unacked.settle(tag, multiple, |holder, number| {
-                effects.settles.add(holder, number, settlement);
-            }),
+            None => {
+                let before = self.unacked.outstanding();
+                let settled = self.unacked.settle(tag, multiple, |holder, number| {
+                    effects.settles.add(holder, number, settlement);
+                });
+                if settlement == Settlement::Ack {
+                    self.traffic.acknowledged += before - self.unacked.outstanding();
+                }
+                settled
+            }
             Some(transaction) => transaction.settle(&mut self.unacked, tag, multiple, settlement),
         }
     }

@@ -66,6 +66,12 @@ impl Transaction {
         self.settles.iter().map(|(_, entries)| entries.len() as u64).sum()
     }
 
+    /// Number of deliveries that the commit acknowledges.
+    fn acknowledged(&self) -> u64 {
+        let acks = self.settles.iter().filter(|(settlement, _)| *settlement == Settlement::Ack);
+        acks.map(|(_, entries)| entries.len() as u64).sum()
+    }
+
     /// Bytes of publishes and returns.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.committing
@@ -120,6 +126,7 @@ impl Channel {
         // The bytes are held until the queues have answered.
         out.effects.transaction_bytes += transaction.bytes;
         self.transaction.get_or_insert_default().committing = transaction.bytes;
+        self.traffic.acknowledged += transaction.acknowledged();
         let settles = transaction.take_settles(&mut self.unacked);
         for returned in &transaction.returns {
             self.send_return(returned, out);
@@ -172,7 +179,10 @@ impl Channel {
                 transaction.returns.push(returned.detached());
                 bytes
             }
-            (None, None) => return Ok(()),
+            (None, None) => {
+                self.traffic.dropped += 1;
+                return Ok(());
+            }
         };
         transaction.bytes += bytes + PUBLISH_COST_BYTES;
         out.effects.transaction_bytes += bytes + PUBLISH_COST_BYTES;

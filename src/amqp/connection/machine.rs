@@ -323,11 +323,12 @@ impl Machine {
             PublishOutcome::Unroutable => {
                 // The return comes before the confirm (PUB-05, CNF-03).
                 let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
-                if let Some(returned) = &pending.returned {
-                    channel.send_return(returned, out);
+                match &pending.returned {
+                    Some(returned) => channel.send_return(returned, out),
+                    None => channel.traffic.dropped += 1,
                 }
-                if let (Some(number), Some(confirms)) = (pending.confirm, &mut channel.confirms)
-                    && confirms.settle(number, number, true)
+                if let Some(number) = pending.confirm
+                    && channel.confirm(number, number, true)
                 {
                     self.confirmed.push(channel.id.number);
                 }
@@ -373,8 +374,7 @@ impl Machine {
             Event::MaySettle => {}
             Event::Confirmed { channel, first, last, taken } => {
                 if let Some(channel) = open(&mut self.channels, channel)
-                    && let Some(confirms) = &mut channel.confirms
-                    && confirms.settle(first, last, taken)
+                    && channel.confirm(first, last, taken)
                 {
                     self.confirmed.push(channel.id.number);
                 }

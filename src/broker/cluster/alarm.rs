@@ -7,13 +7,16 @@ use crate::{
     views::administration::Operator,
 };
 use quorate_types::NodeId;
-use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use std::{io, sync::Arc, time::Duration};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 /// How often memory is checked: large bodies can take hundreds of MiB more each second.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the disk is checked too, and the shortages are sent to all nodes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for the free disk space, so that a disk that hangs does not stop the memory's alarm.
+const MEASURE_MAX: Duration = Duration::from_millis(100);
 
 /// Memory must stay above its watermark this long before publishers are blocked: writing or
 /// compacting large bodies takes some 50 MiB for a moment.
@@ -49,6 +52,7 @@ impl Alarms {
         let mut interval = tokio::time::interval(MEMORY_CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut checked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut measuring = None;
         loop {
             interval.tick().await;
             let due = checked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL);
@@ -71,6 +75,9 @@ impl Alarms {
             // At the first check, and while the alarm is on, no momentary peak is assumed.
             let at_once = was_short || checked.is_none();
             let memory = over_for.is_some_and(|time| at_once || time >= SHORTAGE_DELAY);
+            if due {
+                self.measure_disk(&mut measuring).await;
+            }
             if due || memory != was_short {
                 self.report_shortage(memory);
             }
@@ -94,23 +101,38 @@ impl Alarms {
         resident_bytes().is_some_and(|bytes| bytes > max)
     }
 
-    /// Checks memory and disk now, and sends the result to all nodes.
+    /// Measures the free disk space, on a thread that may wait for the disk. A measurement that hangs is
+    /// not waited for, and none is begun beside it.
+    async fn measure_disk(&self, measuring: &mut Option<JoinHandle<io::Result<u64>>>) {
+        let data_dir = &self.base.context.settings.alarms.data_dir;
+        if data_dir.as_os_str().is_empty() {
+            return;
+        }
+        let running = measuring.get_or_insert_with(|| {
+            let data_dir = data_dir.clone();
+            tokio::task::spawn_blocking(move || quorate_storage::free_bytes(&data_dir))
+        });
+        let Ok(measured) = timeout(MEASURE_MAX, running).await else { return };
+        *measuring = None;
+        // The task does not panic, unless the process ends.
+        let Ok(measured) = measured else { return };
+        if let Err(error) = &measured {
+            tracing::warn!(
+                %error, path = %data_dir.display(), "cannot determine the free disk space"
+            );
+        }
+        *self.disk_free.lock() = measured.ok();
+    }
+
+    /// Checks memory, and the disk as it was measured last, and sends the result to all nodes.
     fn check_shortage(&self) {
         self.report_shortage(self.is_above_watermark());
     }
 
-    /// Checks the disk, and sends its shortage and that of memory to all nodes.
+    /// Sends the shortage of memory, and that of the disk as it was measured last, to all nodes.
     fn report_shortage(&self, memory: bool) {
-        let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
-        let disk = match quorate_storage::free_bytes(data_dir) {
-            Ok(bytes) => bytes < bounds.disk_free_limit,
-            Err(error) => {
-                tracing::warn!(
-                    %error, path = %data_dir.display(), "cannot determine the free disk space"
-                );
-                false
-            }
-        };
+        let limit = self.bounds().disk_free_limit;
+        let disk = self.disk_free_bytes().is_some_and(|bytes| bytes < limit);
         let shortage = Shortage { memory, disk };
         // Applied here before the return: an operator's change is answered when it is in force.
         self.alarm(self.base.context.me, shortage);

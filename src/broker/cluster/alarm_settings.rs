@@ -18,7 +18,7 @@ pub struct AlarmSettings {
     pub bounds: AlarmBounds,
     /// Memory of the machine, bytes.
     pub machine_memory_bytes: u64,
-    /// The data directory.
+    /// The data directory, whose file system is measured. Empty on a simulated disk, which is not.
     pub data_dir: PathBuf,
     /// Returns memory that the allocator keeps for later to the system. It may take some tens of
     /// milliseconds.

@@ -16,6 +16,9 @@ pub(crate) struct Alarms {
     pub(crate) clients: Arc<Clients>,
     pub(crate) nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     pub(crate) bounds: Mutex<AlarmBounds>,
+    /// Free space of the data directory, as it was measured last; `None` before the first time, and if
+    /// it cannot be measured.
+    pub(crate) disk_free: Mutex<Option<u64>>,
     /// Held while a change is recorded and sent, so that clients get the changes in their order.
     pub(crate) changing: Mutex<()>,
     /// Notified of every change.
@@ -30,6 +33,7 @@ impl Alarms {
             clients: Arc::clone(clients),
             nodes: Mutex::default(),
             bounds: Mutex::new(base.context.settings.alarms.bounds),
+            disk_free: Mutex::default(),
             changing: Mutex::default(),
             changed: Notify::new(),
         }
@@ -49,6 +53,11 @@ impl Alarms {
     /// This node's watermarks that are in force now.
     pub(crate) fn bounds(&self) -> AlarmBounds {
         *self.bounds.lock()
+    }
+
+    /// Free bytes of the data directory's file system, at most a second old. Never waits for the disk.
+    pub(crate) fn disk_free_bytes(&self) -> Option<u64> {
+        *self.disk_free.lock()
     }
 
     /// The reason for blocking, joined over all nodes (ALM-04).

@@ -141,10 +141,12 @@ impl Outlook<'_> {
                 continue;
             }
             let known = machine.fenced(node);
-            if known < *fenced && !self.is_too_early(catalog, node, known) {
+            let is_over = known < *fenced;
+            let lingers = is_over && self.is_too_early(catalog, node, known);
+            if is_over && !lingers {
                 commands.push(Command::NodeDown { node, start: *fenced });
             }
-            commands.extend(self.reachability(node, suspected.contains(&node)));
+            commands.extend(self.reachability(node, suspected.contains(&node), lingers));
         }
         if machine.life() < catalog.life() {
             commands.push(Command::NewLife { life: catalog.life() });
@@ -164,10 +166,14 @@ impl Outlook<'_> {
 
     /// The command that records whether the node is reachable. The node's silence counts from the
     /// start of the leadership at the earliest: before, another leader may have contacted it
-    /// (DLV 5).
-    fn reachability(&self, node: NodeId, suspected: bool) -> Option<Command> {
+    /// (DLV 5). `lingers`: the group still has consumers of a directory that was forgotten. Messages that they
+    /// were given would wait with them, so a process that is linked, of whatever directory, brings none of
+    /// them back (MEM 4).
+    fn reachability(&self, node: NodeId, suspected: bool, lingers: bool) -> Option<Command> {
         let silent_for = self.absences.time(self.now, node).map(|time| time.min(self.led_for));
         match (silent_for, suspected) {
+            (None, true) if lingers => None,
+            (None, false) if lingers => Some(Command::NodeSuspected { node }),
             (None, true) => Some(Command::NodeBack { node }),
             (None, false) => None,
             (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),

@@ -71,7 +71,7 @@ impl Operator<'_> {
             return Err(ForgetError::TimedOut);
         }
         let incarnation = self.directory_of(node)?;
-        if !running && base.context.peers.connected(node).is_some() {
+        if !running && base.context.seems_to_live(node) {
             return Err(ForgetError::Runs(node));
         }
         let forgotten = self.0.cluster.propose(MemberCommand::Forget { node, incarnation }).await;

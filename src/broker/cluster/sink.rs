@@ -82,6 +82,8 @@ impl CatalogSink for Broker {
                 CatalogEvent::MachineRaised(to) => {
                     tracing::info!(%to, "the cluster's machine version is raised");
                     node.cluster.members_changed();
+                    // What settings mean depends on the version (RQU-07).
+                    node.queues.configurer.changed();
                 }
                 CatalogEvent::MembersChanged => node.cluster.members_changed(),
                 // The groups carry it out (`raft/placements`).

@@ -8,6 +8,7 @@ use crate::{
     },
     front::{connection::Connection, connection_state::Reporting, routed::RoutedPublish},
     memory::{MemoryBudget, Share},
+    views::attempts::LoginProtocol,
 };
 use quorate_types::{Exception, ShortString};
 use std::{
@@ -36,7 +37,7 @@ impl client::Broker for Broker {
         password: Option<&[u8]>,
         from: IpAddr,
     ) -> impl Future<Output = bool> + Send {
-        Self::log_in(self, user, password, from)
+        Self::log_in(self, LoginProtocol::Amqp091, user, password, from)
     }
 
     fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {

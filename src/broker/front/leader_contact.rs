@@ -49,7 +49,8 @@ impl LeaderContact {
     /// The home's leader, which a majority has just answered, has contacted this node. Calls `drop`
     /// before that counts, if the leader was silent for too long: consumers whose clients read
     /// nothing meanwhile still have references that may have been given to others. Then calls
-    /// `resume`, also if a delivery was withheld since the last contact.
+    /// `resume`, also if a delivery was withheld since the last contact: it may just have been
+    /// withheld by somebody whose look at the time was later.
     pub(crate) fn contacted(&self, home: Home, drop: impl FnOnce(), resume: impl FnOnce()) {
         let _one = self.resuming.lock();
         let now = Instant::now();
@@ -62,11 +63,15 @@ impl LeaderContact {
         }
     }
 
-    /// Whether the home's leader has not contacted this node for too long.
+    /// Whether the home's leader has not contacted this node for too long, or not at all yet.
     fn was_silent_at(&self, home: Home, now: Instant) -> bool {
-        let Some(contact) = self.groups.get(&home) else { return false };
-        let silence = self.age(now).saturating_sub(contact.at.load(Ordering::Acquire));
-        silence >= millis(self.bound) && !PlantedBug::StaleLeaderDelivers.is_in()
+        self.groups.get(&home).is_some_and(|contact| self.is_silent(contact, now))
+    }
+
+    fn is_silent(&self, contact: &Contact, now: Instant) -> bool {
+        let at = contact.at.load(Ordering::Acquire);
+        let is_recent = at > 0 && self.age(now).saturating_sub(at) < millis(self.bound);
+        !is_recent && !PlantedBug::StaleLeaderDelivers.is_in()
     }
 
     /// Records a contact at `now`; true if a delivery was withheld since the last contact.
@@ -84,15 +89,11 @@ impl LeaderContact {
 
     fn may_deliver_at(&self, home: Home, now: Instant) -> bool {
         let Some(contact) = self.groups.get(&home) else { return true };
-        let at = contact.at.load(Ordering::Acquire);
-        let is_recent = at > 0 && self.age(now).saturating_sub(at) < millis(self.bound);
-        if PlantedBug::StaleLeaderDelivers.is_in() {
-            return true;
-        }
-        if !is_recent {
+        let is_silent = self.is_silent(contact, now);
+        if is_silent {
             contact.withheld.store(true, Ordering::Release);
         }
-        is_recent
+        !is_silent
     }
 
     /// Whether the answer to a get of `asked` may be shown to its client. A message that it holds may

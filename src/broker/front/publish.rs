@@ -111,6 +111,7 @@ impl Publisher {
             let mut routing = Routing::new(self, connection, &catalog, &mut access);
             for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
+                tally.receive(publish.body.len());
                 let outcome = match refused.get(&publish.channel) {
                     Some(exception) => Err(exception.clone()),
                     None => {
@@ -133,6 +134,7 @@ impl Publisher {
                     break;
                 }
             }
+            access.flush();
         }
         let rest = spread.map(|spread| Rest {
             spread,
@@ -167,16 +169,19 @@ impl Publisher {
         let mandatory = publish.mandatory;
         let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
         let mut traces = Outgoings::default();
+        let mut tally = Tally::default();
+        tally.receive(publish.body.len());
         let result = {
             let catalog = self.base.catalog.read();
             let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
             let mut routing = Routing::new(self, connection, &catalog, &mut access);
-            routing.route(publish, &mut routed, &mut BytesMut::new(), &mut traces)
+            let result = routing.route(publish, &mut routed, &mut BytesMut::new(), &mut traces);
+            access.flush();
+            result
         };
         // A trace does not wait for the commit.
         self.send_all(traces);
-        let mut tally = Tally::default();
         tally.count(result.as_ref().ok().copied(), false, mandatory);
         tally.add_to(&self.base.context.counters);
         result.map(|found| found.then_some(routed))
@@ -353,7 +358,9 @@ impl<'a> Routing<'a> {
         traces: &mut Outgoings,
     ) -> Result<bool, Exception> {
         let seen = self.is_traced.then(|| publish.clone());
+        let mandatory = publish.mandatory;
         let is_routed = self.route_untraced(publish, routed, buffer)?;
+        self.access.count(routed.targets.len(), is_routed, mandatory);
         if let Some(seen) = &seen {
             let tracer = &self.publisher.tracer;
             tracer.trace_publish(self.catalog, self.connection, seen, routed, traces);
@@ -410,7 +417,7 @@ impl<'a> Routing<'a> {
     fn check(&mut self, publish: &Publish) -> Result<(Vec<ShortString>, Bytes), Exception> {
         let Publish { exchange, routing_key, properties, .. } = publish;
         let (catalog, who) = (self.catalog, self.connection.who());
-        self.access.check(who, exchange)?;
+        self.access.check(who, exchange, &self.publisher.base.context.counters.exchanges)?;
         let checked = sender_selected(properties).and_then(|(further_keys, raw)| {
             let limits = &self.publisher.base.context.settings.limits;
             limits.check_publish(properties.header_values, further_keys.len())?;

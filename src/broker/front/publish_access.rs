@@ -1,7 +1,12 @@
-//! What a connection remembers of its user's rights to publish (ACL-13).
+//! What a connection remembers of its user's rights to publish (ACL-13), and what it has published
+//! to each exchange since it last added that to the node's counters.
 
+use crate::views::{
+    exchange_counters::{ExchangeCounters, Exchanges},
+    figures::ExchangeTraffic,
+};
 use quorate_catalog::{Access, Catalog, Resource, Rights, Who, access_refused};
-use quorate_types::{CatalogIndex, Exception, ShortString};
+use quorate_types::{CatalogIndex, Exception, ResourceName, ShortString};
 use std::sync::Arc;
 
 /// Most exchanges that a connection remembers as allowed.
@@ -16,7 +21,26 @@ pub(crate) struct PublishAccess {
     /// The user has topic permissions, which must be checked.
     topics: bool,
     /// Exchanges that were allowed, oldest first.
-    allowed: Vec<ShortString>,
+    allowed: Vec<Allowed>,
+    /// Index of the exchange that was checked last.
+    last: usize,
+}
+
+/// An exchange to which the user may publish.
+#[derive(Debug)]
+struct Allowed {
+    exchange: ShortString,
+    /// `None` if too many exchanges are counted.
+    counters: Option<Arc<ExchangeCounters>>,
+    counted: ExchangeTraffic,
+}
+
+impl Allowed {
+    fn flush(&mut self) {
+        if let Some(counters) = self.counters.as_ref().filter(|_| self.counted.published_in > 0) {
+            counters.take(&mut self.counted);
+        }
+    }
 }
 
 impl PublishAccess {
@@ -25,7 +49,7 @@ impl PublishAccess {
         let version = Some(catalog.access_version());
         if self.version != version {
             let (rights, topics) = (catalog.rights(who).cloned(), catalog.has_topic_rights(who));
-            *self = Self { version, rights, topics, allowed: Vec::new() };
+            *self = Self { version, rights, topics, allowed: Vec::new(), last: 0 };
         }
     }
 
@@ -33,8 +57,14 @@ impl PublishAccess {
     ///
     /// # Errors
     /// 403.
-    pub(crate) fn check(&mut self, who: Who<'_>, exchange: &ShortString) -> Result<(), Exception> {
-        if self.allowed.contains(exchange) {
+    pub(crate) fn check(
+        &mut self,
+        who: Who<'_>,
+        exchange: &ShortString,
+        exchanges: &Exchanges,
+    ) -> Result<(), Exception> {
+        if let Some(at) = self.allowed.iter().position(|allowed| allowed.exchange == *exchange) {
+            self.last = at;
             return Ok(());
         }
         let resource = Resource::Exchange(exchange);
@@ -42,10 +72,27 @@ impl PublishAccess {
             return Err(access_refused(who, Access::Write, resource));
         }
         if self.allowed.len() >= REMEMBERED_MAX {
-            self.allowed.remove(0);
+            self.allowed.remove(0).flush();
         }
-        self.allowed.push(exchange.detached());
+        self.last = self.allowed.len();
+        let (vhost, exchange) = (who.vhost.clone(), exchange.detached());
+        let counters = exchanges.of(ResourceName { vhost, name: exchange.clone() });
+        self.allowed.push(Allowed { exchange, counters, counted: ExchangeTraffic::default() });
         Ok(())
+    }
+
+    /// Counts a publish to the exchange that was checked last.
+    pub(crate) fn count(&mut self, targets: usize, is_routed: bool, mandatory: bool) {
+        let Some(Allowed { counted, .. }) = self.allowed.get_mut(self.last) else { return };
+        counted.published_in += 1;
+        counted.published_out += targets as u64;
+        counted.returned += u64::from(!is_routed && mandatory);
+        counted.dropped += u64::from(!is_routed && !mandatory);
+    }
+
+    /// Adds what was counted to the node's counters.
+    pub(crate) fn flush(&mut self) {
+        self.allowed.iter_mut().for_each(Allowed::flush);
     }
 
     /// Checks topic permissions on all keys of a publish (ACL-14).

@@ -220,11 +220,35 @@ impl LedHomes {
         }
     }
 
+    /// The present time of the home's clock; `None` if this node does not lead it.
+    pub(crate) fn now(&self, home: Home) -> Option<Timestamp> {
+        match home {
+            Home::Group(group) => self.sequencers.get(&group)?.now(),
+            Home::Node(_) => Some(self.local.now()),
+        }
+    }
+
+    /// The present time of the home's clock, as far as this node knows it.
+    pub(crate) fn clock(&self, home: Home) -> Option<Timestamp> {
+        match home {
+            Home::Group(group) => self.sequencers.get(&group)?.clock.now(),
+            Home::Node(_) => Some(self.local.now()),
+        }
+    }
+
     /// The instant at which the home's clock shows that time; `None` if this node does not lead it.
     pub(crate) fn moment(&self, home: Home, time: Timestamp) -> Option<Instant> {
         match home {
             Home::Group(group) => self.sequencers.get(&group)?.moment(time),
             Home::Node(_) => self.local.moment(time),
+        }
+    }
+
+    /// The present time of the home's clock; `None` if it is not known here.
+    pub(crate) fn time(&self, home: Home) -> Option<Timestamp> {
+        match home {
+            Home::Group(group) => self.sequencers.get(&group)?.clock.now(),
+            Home::Node(_) => None,
         }
     }
 

@@ -141,8 +141,7 @@ impl LocalQueues {
         if batches.is_empty() && commands.is_empty() {
             return None;
         }
-        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let stamp = Stamp { time: Timestamp(elapsed), wall: self.wall.now() };
+        let stamp = Stamp { time: self.now(), wall: self.wall.now() };
         let (mut entry, bodies) = batch::merge(batches, stamp);
         if !commands.is_empty() {
             entry.batches.push(Batch { origin: Origin::Leader, commands });
@@ -167,6 +166,32 @@ impl LocalQueues {
             found.push(kept.map_or(StoredMessage::Absent, |kept| state.store.bodies.read(kept)));
         }
         found
+    }
+
+    /// Index of the last entry applied.
+    pub(crate) fn applied(&self) -> LogIndex {
+        self.state.lock().as_ref().map(|state| state.index).unwrap_or_default()
+    }
+
+    /// Run heads of a queue's level, as [`MessageStore::runs`] has them.
+    ///
+    /// # Errors
+    /// None: they are in memory.
+    pub(crate) fn runs(
+        &self,
+        queue: QueueId,
+        level: Level,
+        (from, through): (LogIndex, LogIndex),
+        limit: usize,
+    ) -> Result<Vec<RunHead>, StoreError> {
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return Ok(Vec::new()) };
+        state.store.runs(queue, level, from, through, limit)
+    }
+
+    /// The present time of the clock of these queues.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The instant at which the clock of these queues shows that time.

@@ -13,6 +13,7 @@ pub(crate) mod local;
 pub(crate) mod reconcile;
 pub(crate) mod reconcile_plan;
 pub(crate) mod reconciler;
+pub(crate) mod redrive;
 pub(crate) mod sequencer;
 pub(crate) mod spill;
 pub(crate) mod timer;

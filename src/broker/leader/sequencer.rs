@@ -110,6 +110,11 @@ impl Sequencer {
         clock.since.checked_add(Duration::from_millis(time.ms_since(clock.base)))
     }
 
+    /// The present time of this leadership's clock; `None` without leadership.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.state.lock().clock.as_ref().map(|clock| clock.stamp().time)
+    }
+
     /// Ends the leadership. Proposers send what waits here to the next leader.
     pub(crate) fn stop(&self) {
         *self.state.lock() = State::default();

@@ -10,7 +10,7 @@ use crate::{
     peers::{PeerReply, PeerRequest},
 };
 use parking_lot::Mutex;
-use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
+use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply, refusal};
 use quorate_raft::Groups;
 use quorate_storage::{CommandEntry, codec};
 use quorate_types::{CatalogIndex, Exception, GroupId, LogIndex, ReplyCode, Stamp, Timestamp};
@@ -129,6 +129,10 @@ impl CatalogClient {
         commands: Vec<CatalogCommand>,
         tries: &mut u32,
     ) -> Result<Outcome, CallError> {
+        if let Some(refused) = self.too_early(&commands) {
+            let replies = commands.iter().map(|_| CatalogReply::Refused(refused.clone())).collect();
+            return Ok((self.catalog.read().version(), replies));
+        }
         let deadline = Instant::now() + self.context.operation_timeout();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -149,6 +153,13 @@ impl CatalogClient {
                 Err(_) => return Err(CallError::TimedOut),
             }
         }
+    }
+
+    /// Why a command cannot be proposed yet (MEM 15).
+    fn too_early(&self, commands: &[CatalogCommand]) -> Option<Exception> {
+        let machine = self.catalog.read().machine();
+        let command = commands.iter().find(|command| command.since() > machine)?;
+        Some(refusal::too_early(&command.object(), command.since(), machine))
     }
 
     async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {

@@ -236,8 +236,8 @@ impl QueueOperations<'_> {
         let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
         let (durable, resolved_at) = (durable && !exclusive, catalog.version());
-        let (kind, letters_max) = ((queue_type, durable, auto_delete), catalog.letters_max());
-        let config = effective(&arguments, &policy, kind, letters_max, resolved_at);
+        let (kind, common) = ((queue_type, durable, auto_delete), catalog.common_settings());
+        let config = effective(&arguments, &policy, kind, common, resolved_at);
         let locator = leader_locator(&arguments, &policy);
         drop(catalog);
         Ok(NewQueue { name, declare, queue_type, config, locator })

@@ -91,17 +91,23 @@ impl Operator<'_> {
     }
 
     /// Reads definitions for the present catalog.
-    async fn read_definitions(&self, text: Arc<str>) -> Result<Definitions, ImportError> {
+    pub(crate) async fn read_definitions(
+        &self,
+        text: Arc<str>,
+    ) -> Result<Definitions, ImportError> {
         let node = &self.0;
         let session = node.base.context.session().filter(|_| node.base.lease.is_held());
         let (true, Some(session)) = (node.base.catalog_client.read().await, session) else {
             return Err(unavailable("definitions"));
         };
-        let catalog = node.base.catalog.read().clone();
         let default_type = node.base.context.settings.default_queue_type;
         // A large file takes a while: that is not for the threads that serve clients.
         let hash = |password: &[u8]| hash_password(password).map_err(|error| error.to_string());
-        let read = move || Definitions::read(&text, &catalog, session, default_type, &hash);
+        let reader = Arc::clone(node);
+        let read = move || {
+            let catalog = reader.base.catalog.read().clone();
+            Definitions::read(&text, &catalog, session, default_type, &hash)
+        };
         let read = tokio::task::spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
         check_sizes(&definitions, &node.base.context.settings.limits)?;
@@ -210,7 +216,7 @@ impl Queues {
         let policy = catalog.queue_policies(&name, queue_type).definition();
         let (kind, resolved_at) = ((queue_type, durable, auto_delete), catalog.version());
         NewQueue {
-            config: effective(&parsed, &policy, kind, catalog.letters_max(), resolved_at),
+            config: effective(&parsed, &policy, kind, catalog.common_settings(), resolved_at),
             locator: leader_locator(&parsed, &policy),
             queue_type,
             declare: QueueDeclare {

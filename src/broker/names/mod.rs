@@ -11,6 +11,7 @@ pub(crate) mod delete;
 pub(crate) mod make_in_turn;
 pub(crate) mod making;
 pub(crate) mod policies;
+pub(crate) mod tasks;
 
 mod catalog_client;
 mod catalog_copy;

@@ -1,4 +1,4 @@
-//! What the management floor sees and changes of a node: `Views` and `Operator`.
+//! What the management floor sees and changes of a node: `Views`, `Operator` and `DryRuns`.
 
 use crate::{Broker, node::Node};
 use std::sync::Arc;
@@ -11,6 +11,10 @@ pub struct Views<'a>(pub(crate) &'a Arc<Node>);
 #[derive(Clone, Copy, Debug)]
 pub struct Operator<'a>(pub(crate) &'a Arc<Node>);
 
+/// What changes would do.
+#[derive(Clone, Copy, Debug)]
+pub struct DryRuns<'a>(pub(crate) &'a Arc<Node>);
+
 impl Broker {
     /// What is to be seen of this node.
     #[must_use]
@@ -22,5 +26,11 @@ impl Broker {
     #[must_use]
     pub fn operator(&self) -> Operator<'_> {
         Operator(&self.0)
+    }
+
+    /// What changes through this node would do.
+    #[must_use]
+    pub fn dry_runs(&self) -> DryRuns<'_> {
+        DryRuns(&self.0)
     }
 }

@@ -1,7 +1,12 @@
 //! Counters of this node for metrics, incremented where the events occur: once for each batch where
 //! possible, since all connections write to the same cache lines.
 
-use crate::views::view::{DeadLetterCounters, DeliveryCounters, MetricsView};
+use crate::views::{
+    attempts::LoginCounters,
+    exchange_counters::Exchanges,
+    view::{DeadLetterCounters, DeliveryCounters, HistogramView, MetricsView},
+    waits::LedWaits,
+};
 use parking_lot::Mutex;
 use quorate_queue::{DeadLetterFact, DeadLetterStrategy};
 use quorate_storage::Recorder;
@@ -13,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
-    pub(crate) logins_refused: Counter,
+    pub(crate) logins: LoginCounters,
     pub(crate) channels_opened: Counter,
     pub(crate) channels_closed: Counter,
     pub(crate) queues_declared: Counter,
@@ -33,6 +38,12 @@ pub(crate) struct Counters {
     /// Deaths and letters of queues that this node leads; behind a lock, since each entry adds
     /// once.
     dead_letters: Mutex<DeadLetterCounters>,
+    /// What clients publish to each exchange.
+    pub(crate) exchanges: Exchanges,
+    /// Body sizes of publishes.
+    pub(crate) message_sizes: MessageSizes,
+    /// Waiting times of messages in the led queues.
+    pub(crate) waits: LedWaits,
     /// Commands in each batch that this node's proposers have cut.
     pub(crate) batch_commands: Recorder,
     /// How long the first command of each batch had waited.
@@ -65,6 +76,54 @@ impl Counter {
     }
 }
 
+/// Upper bounds of the buckets of message sizes, bytes: RabbitMQ's.
+pub(crate) const SIZE_BOUNDS: [u64; 8] =
+    [100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000];
+
+/// Body sizes of publishes.
+#[derive(Debug, Default)]
+pub(crate) struct MessageSizes {
+    counts: [Counter; SIZE_BOUNDS.len() + 1],
+    sum: Counter,
+}
+
+/// Sizes that are counted before they are added to the node's.
+#[derive(Debug, Default)]
+pub(crate) struct SizesCounted {
+    counts: [u64; SIZE_BOUNDS.len() + 1],
+    sum: u64,
+}
+
+impl SizesCounted {
+    pub(crate) fn add(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        let bucket = SIZE_BOUNDS.partition_point(|bound| *bound < bytes);
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count += 1;
+        }
+        self.sum += bytes;
+    }
+}
+
+impl MessageSizes {
+    pub(crate) fn take(&self, counted: &SizesCounted) {
+        for (counter, count) in self.counts.iter().zip(counted.counts) {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+        self.sum.add(counted.sum);
+    }
+
+    fn view(&self) -> HistogramView {
+        HistogramView {
+            bounds: SIZE_BOUNDS.to_vec(),
+            counts: self.counts.iter().map(Counter::get).collect(),
+            sum: self.sum.get(),
+        }
+    }
+}
+
 impl Counters {
     /// The counters of queues of that type.
     pub(crate) fn deliveries(&self, queue_type: QueueType) -> &Deliveries {
@@ -94,7 +153,7 @@ impl Counters {
     pub(crate) fn show(&self, view: &mut MetricsView) {
         view.connections_opened = self.connections_opened.get();
         view.connections_closed = self.connections_closed.get();
-        view.logins_refused = self.logins_refused.get();
+        view.logins = self.logins.all();
         view.channels_opened = self.channels_opened.get();
         view.channels_closed = self.channels_closed.get();
         view.queues_declared = self.queues_declared.get();
@@ -110,6 +169,7 @@ impl Counters {
         view.batches_refused = self.batches_refused.get();
         view.classic = self.classic.view();
         view.quorum = self.quorum.view();
+        view.message_bytes = self.message_sizes.view();
         view.dead_letters = self.dead_letters.lock().clone();
     }
 }

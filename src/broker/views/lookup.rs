@@ -1,8 +1,8 @@
 //! Single objects by name, for interfaces that are asked about one of many.
 
 use crate::{Broker, node::Node, views::view::QueueView};
-use quorate_catalog::{UserRecord, Who};
-use quorate_types::{ResourceName, ShortString, VhostName};
+use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
+use quorate_types::{Exception, Home, ResourceName, ShortString, VhostName};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Looks up single objects of this node's copy of the catalog.
@@ -25,6 +25,21 @@ impl Lookup<'_> {
         Some(self.0.queue_view(entry))
     }
 
+    /// Queues of virtual hosts: all catalog entries, and the connection-bound queues of this node
+    /// that have none.
+    #[must_use]
+    pub fn queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
+        self.0.queue_views(|entry| vhosts.contains(&entry.name.vhost))
+    }
+
+    /// Of those queues the ones that this node leads or is the home of, so that it knows their counts.
+    #[must_use]
+    pub fn led_queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
+        let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
+        self.0
+            .queue_views(|entry| vhosts.contains(&entry.name.vhost) && led.contains(&entry.id.home))
+    }
+
     /// The user of that name.
     #[must_use]
     pub fn user(&self, name: &ShortString) -> Option<UserRecord> {
@@ -43,6 +58,21 @@ impl Lookup<'_> {
         self.0.base.catalog.read().rights(Who { vhost, user }).is_some()
     }
 
+    /// Checks whether the user may read from the queue (ACL-02).
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_read(&self, user: &ShortString, queue: &ResourceName) -> Result<(), Exception> {
+        let who = Who { vhost: &queue.vhost, user };
+        self.0.base.catalog.read().check_access(who, Access::Read, Resource::Queue(&queue.name))
+    }
+
+    /// True if the queue belongs to a connection (EXQ-02), as far as this node knows it.
+    #[must_use]
+    pub fn is_exclusive(&self, queue: &ResourceName) -> bool {
+        self.0.base.known_queue(queue).is_some_and(|entry| entry.owner.is_some())
+    }
+
     /// True if the node takes further connections.
     #[must_use]
     pub fn takes_connections(&self) -> bool {
@@ -55,5 +85,26 @@ impl Lookup<'_> {
         let catalog = self.0.base.catalog.read();
         let names = catalog.vhosts().map(|record| &record.name);
         names.filter(|vhost| catalog.rights(Who { vhost, user }).is_some()).cloned().collect()
+    }
+}
+
+impl Node {
+    /// The queues that are meant, of all that this node knows: catalog entries, and connection-bound
+    /// queues of this node that have none. The catalog is not locked while they are counted.
+    pub(crate) fn queue_views(&self, is_meant: impl Fn(&QueueEntry) -> bool) -> Vec<QueueView> {
+        let mut entries: Vec<QueueEntry> = {
+            let catalog = self.base.catalog.read();
+            catalog.queues().filter(|entry| is_meant(entry)).cloned().collect()
+        };
+        {
+            let local = self.base.led.local.entries.read();
+            let catalog = self.base.catalog.read();
+            let unnamed = local
+                .values()
+                .filter(|entry| is_meant(entry))
+                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
+            entries.extend(unnamed.cloned());
+        }
+        entries.into_iter().map(|entry| self.queue_view(entry)).collect()
     }
 }

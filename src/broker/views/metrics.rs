@@ -4,7 +4,7 @@ use crate::{
     node::Node,
     views::{
         administration::Views,
-        view::{GroupAudit, GroupView, HistogramView, MetricsView, Role},
+        view::{GroupAudit, GroupView, HistogramView, MetricsView, Role, Waits},
     },
 };
 use quorate_raft::{Group, Times};
@@ -26,6 +26,7 @@ impl Views<'_> {
         view.memory = node.base.context.memory.figures().collect();
         node.show_clients(&mut view);
         node.show_queues(&mut view);
+        view.waits = node.waits();
         node.show_floors(&mut view);
         view
     }
@@ -46,6 +47,7 @@ impl Node {
             None => Role::Candidate,
         };
         let log = group.store().log_state();
+        let round = group.metrics().round.histogram();
         GroupView {
             group: group.id(),
             role,
@@ -55,6 +57,8 @@ impl Node {
             applied: group.applied().unwrap_or(LogIndex(0)),
             purged: log.last_purged.map_or(LogIndex(0), |id| id.index),
             log_bytes: group.store().log_bytes() as u64,
+            rounds: round.count,
+            rounds_us: round.sum,
         }
     }
 
@@ -76,23 +80,31 @@ impl Node {
             let channels = connection.reported.channels.lock();
             view.channels += channels.len() as u64;
             view.publishers +=
-                channels.values().filter(|channel| channel.report.has_published).count() as u64;
+                channels.values().filter(|channel| channel.report.traffic.published > 0).count()
+                    as u64;
         }
         view.consumers = self.clients.consumers.len() as u64;
     }
 
     /// Adds what the queues hold that this node leads or is the home of.
-    fn show_queues(&self, view: &mut MetricsView) {
-        for home in self.base.led.homes() {
-            self.base.led.with_machine(home, |machine| {
-                for queue in machine.queues().filter_map(|id| machine.queue(id)) {
-                    view.messages_ready += queue.ready;
-                    view.messages_ready_bytes += queue.ready_bytes;
-                    view.messages_unacknowledged += queue.unacknowledged;
-                    view.dead_letters_waiting += queue.letters;
-                }
-            });
+    fn show_queues(self: &Arc<Self>, view: &mut MetricsView) {
+        for queue in Views(self).queue_figures() {
+            view.messages_ready += queue.ready;
+            view.messages_ready_bytes += queue.ready_bytes;
+            view.messages_unacknowledged += queue.unacknowledged;
+            view.messages_delayed += queue.delayed;
+            view.dead_letters_waiting += queue.dead_letters_waiting;
         }
+    }
+
+    /// How long messages of the led queues have waited for their first delivery.
+    fn waits(&self) -> Waits {
+        let led = &self.base.led;
+        let of_home = |home| {
+            let term = led.leading(home)?;
+            Some((home, term, led.with_machine(home, |machine| *machine.waits())?))
+        };
+        self.base.context.counters.waits.update(led.homes().into_iter().filter_map(of_home))
     }
 
     /// Adds what the floors below count.
@@ -111,7 +123,8 @@ impl Node {
         view.election = histogram(election);
         view.checkpoint = histogram(checkpoint);
         let stats = self.base.context.database_stats();
-        let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats;
+        let DatabaseStats { writer, run_cache_bytes, bodies_read, log_files } = stats;
+        view.log_files = log_files;
         view.sync_bytes = histogram(writer.batch_bytes);
         view.sync = histogram(writer.sync_us);
         view.run_cache_bytes = run_cache_bytes as u64;

@@ -46,7 +46,12 @@ impl Operator<'_> {
     /// Makes this node not ready for the given reason while its definitions are not imported. `None`
     /// ends that: all are imported, or the node has none to import.
     pub fn await_definitions(&self, reason: Option<String>) {
-        self.0.base.context.await_definitions(reason);
+        self.0.base.context.awaited.lock().definitions = reason;
+    }
+
+    /// Says why this node has not entered the cluster yet; `None` ends that (MEM 3).
+    pub fn await_entrance(&self, reason: Option<String>) {
+        self.0.base.context.awaited.lock().entrance = reason;
     }
 
     /// Changes vhosts, users or permissions, and waits until all routing nodes have applied the
@@ -57,15 +62,15 @@ impl Operator<'_> {
     pub async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let node = &self.0;
         // Read before the change: a repeated deletion succeeds, so a missing record must be found
-        // here.
-        let mut missing = node.base.catalog.read().missing_of(&command);
-        if missing.is_some() {
+        // here; and so must a command that other nodes do not know yet.
+        let mut refusal = node.base.catalog.read().refusal_of(&command);
+        if refusal.is_some() {
             if !node.base.catalog_client.read().await {
                 return Err(ChangeError::TimedOut);
             }
-            missing = node.base.catalog.read().missing_of(&command);
+            refusal = node.base.catalog.read().refusal_of(&command);
         }
-        if let Some(denial) = missing {
+        if let Some(denial) = refusal {
             return Err(denial.into());
         }
         match node.base.catalog_client.propose(CatalogCommand::Access(command)).await {

@@ -42,21 +42,7 @@ impl Views<'_> {
     /// that have none.
     #[must_use]
     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
-        let node = &self.0;
-        let mut entries: Vec<QueueEntry> = {
-            let catalog = node.base.catalog.read();
-            catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
-        };
-        {
-            let local = node.base.led.local.entries.read();
-            let catalog = node.base.catalog.read();
-            let unnamed = local
-                .values()
-                .filter(|entry| entry.name.vhost == *vhost)
-                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
-            entries.extend(unnamed.cloned());
-        }
-        entries.into_iter().map(|entry| node.queue_view(entry)).collect()
+        self.0.queue_views(|entry| entry.name.vhost == *vhost)
     }
 
     /// Exchanges of a virtual host, the default one included.
@@ -145,8 +131,7 @@ impl Views<'_> {
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
-        let (bounds, data_dir) =
-            (node.alarms.bounds(), &node.base.context.settings.alarms.data_dir);
+        let bounds = node.alarms.bounds();
         let (memory, disk) = node.alarms.of(node.base.context.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // Locked one after the other: elsewhere both are locked in the opposite order.
@@ -162,7 +147,7 @@ impl Views<'_> {
             machine_newest: links.map_or(MachineVersion::FIRST, |links| links.machine().newest()),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_high_watermark,
-            disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
+            disk_free_bytes: node.alarms.disk_free_bytes().unwrap_or(0),
             disk_free_limit_bytes: bounds.disk_free_limit,
             connections: node.clients.connections.len() as u64,
             queues: queues as u64,
@@ -177,11 +162,13 @@ impl Views<'_> {
         let node = &self.0;
         let leaderless =
             |group: &GroupId| node.base.proposers.leader(Home::Group(*group)).is_none();
+        let awaited = node.base.context.awaited.lock().clone();
         Readiness {
+            entrance: awaited.entrance,
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
             leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
-            definitions: node.base.context.awaited_definitions(),
+            definitions: awaited.definitions,
             drained: *node.clients.drained.borrow(),
         }
     }
@@ -262,6 +249,7 @@ impl Node {
         Some(QueueCounts {
             ready: queue.ready,
             unacknowledged: queue.unacknowledged,
+            delayed: queue.delayed,
             dead_letters_waiting: queue.letters,
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,
@@ -381,6 +369,7 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             messages_uncommitted: report.messages_uncommitted,
             acks_uncommitted: report.acks_uncommitted,
             prefetch: report.prefetch,
+            traffic: report.traffic,
         })
         .collect()
 }

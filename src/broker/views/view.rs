@@ -6,8 +6,15 @@
 //! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
 //! of clients of this node.
 
+pub use crate::views::attempts::{Attempts, LoginProtocol, SourceAttempts};
+pub use crate::views::figures::{
+    ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure, Traffic,
+    WAIT_BOUNDS_MS, Waits,
+};
 pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
+pub use quorate_client::{ChannelReport, ChannelTraffic};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
+pub use quorate_storage::LogFiles;
 
 use crate::{
     client::{SocketReport, TlsReport},
@@ -78,6 +85,8 @@ pub struct QueueCounts {
     pub ready: u64,
     /// Number of messages that are delivered and not settled.
     pub unacknowledged: u64,
+    /// Number of returned messages that wait before they are ready again (RQU-08).
+    pub delayed: u64,
     /// Number of dead letters that have not reached their targets.
     pub dead_letters_waiting: u64,
     /// Number of attached consumers.
@@ -205,6 +214,8 @@ pub struct ChannelView {
     pub acks_uncommitted: u64,
     /// Limit of unsettled deliveries of the channel, 0 for none.
     pub prefetch: u16,
+    /// Messages that have passed through it.
+    pub traffic: ChannelTraffic,
 }
 
 /// One consumer of a client of this node.
@@ -268,6 +279,10 @@ pub struct GroupView {
     pub purged: LogIndex,
     /// Bytes of the log on disk.
     pub log_bytes: u64,
+    /// Number of entries that this node has proposed and applied as the leader.
+    pub rounds: u64,
+    /// Sum of the times from the proposal of these entries until they were applied, microseconds.
+    pub rounds_us: u64,
 }
 
 /// State of this node: its alarms, resources and replicas.
@@ -313,6 +328,8 @@ pub struct GroupAudit {
 /// Whether the node can serve clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
+    /// Why the node has not entered the cluster yet; `None` if it does not wait for that (MEM 3).
+    pub entrance: Option<String>,
     /// The node holds a routing lease of the catalog's leader (NAM 5).
     pub catalog_lease: bool,
     /// The AMQP port is open, and the replicas of this node have caught up enough to serve.
@@ -390,8 +407,8 @@ pub struct MetricsView {
     pub connections_closed: u64,
     /// Counter: channels that were opened.
     pub channels_opened: u64,
-    /// Logins that were refused.
-    pub logins_refused: u64,
+    /// Logins, by protocol.
+    pub logins: Vec<Attempts>,
     /// Counter: channels that were closed.
     pub channels_closed: u64,
     /// Counter: declares that were answered by declare-ok, without passive ones.
@@ -405,6 +422,8 @@ pub struct MetricsView {
     pub messages_ready: u64,
     /// Unacknowledged messages of the same queues.
     pub messages_unacknowledged: u64,
+    /// Returned messages of the same queues that wait before they are ready again (RQU-08).
+    pub messages_delayed: u64,
     /// Dead letters of the same queues that have not reached their targets.
     pub dead_letters_waiting: u64,
     /// Bytes of the bodies of ready messages of the same queues.
@@ -444,6 +463,12 @@ pub struct MetricsView {
     pub bodies_read: u64,
     /// Counter: snapshots installed.
     pub snapshots_installed: u64,
+    /// How long messages of the led queues waited for their first delivery.
+    pub waits: Waits,
+    /// Body sizes of publishes received.
+    pub message_bytes: HistogramView,
+    /// Files and tables of the log.
+    pub log_files: LogFiles,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
     /// Bytes of each synced write.

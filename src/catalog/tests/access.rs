@@ -12,7 +12,7 @@ use quorate_catalog::{
     TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
     VhostUpdate, Who, reached,
 };
-use quorate_types::{CatalogIndex, QueueType, ResourceName, ShortString};
+use quorate_types::{CatalogIndex, MachineVersion, QueueType, ResourceName, ShortString};
 
 fn user(name: &str) -> UserRecord {
     UserRecord {
@@ -435,6 +435,34 @@ fn tracing_is_a_property_of_one_virtual_host() {
     world.access(A::DeleteVhost { vhost: short("v") });
     world.access(add_vhost("v"));
     assert_eq!(traced(&world), [false; 3]);
+}
+
+/// MEM 15: binaries of earlier machine versions know no protection.
+#[test]
+fn mem_15_a_protected_virtual_host_is_not_deleted() {
+    let mut world = World::formed(1, 0);
+    world.access(add_vhost("v"));
+    let set = |protected| A::SetProtection { vhost: short("v"), protected };
+    let delete = || C::Access(A::DeleteVhost { vhost: short("v") });
+    let early = Denial::ProtectionTooEarly { machine: MachineVersion::FIRST };
+    assert_eq!(world.catalog.refusal_of(&set(true)), Some(early.clone()));
+    assert_eq!(world.one(C::Access(set(true))), CatalogReply::Denied(early));
+    for version in [MachineVersion::MEMBERS, MachineVersion::RETRIES] {
+        world.done(C::RaiseMachine(version));
+    }
+    assert_eq!(world.catalog.refusal_of(&set(true)), None);
+    world.access(set(true));
+    let denied = CatalogReply::Denied(Denial::VhostProtected(short("v")));
+    assert_eq!(world.one(delete()), denied);
+    assert!(world.catalog.has_vhost(&short("v")));
+    // A change of other properties does not lift it.
+    world.access(A::UpdateVhost { vhost: short("v"), update: VhostUpdate::default() });
+    assert_eq!(world.one(delete()), denied);
+    world.access(set(false));
+    assert_eq!(world.one(delete()), CatalogReply::Done);
+    assert!(!world.catalog.has_vhost(&short("v")));
+    let missing = CatalogReply::Denied(Denial::NoSuchVhost(short("v")));
+    assert_eq!(world.one(C::Access(set(true))), missing);
 }
 
 /// A denied command changes nothing.

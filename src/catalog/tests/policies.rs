@@ -8,9 +8,9 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use quorate_catalog::{
-    CatalogCommand as C, CatalogEvent, ExchangeType, ParameterName, ParameterRecord,
-    PolicyDefinition, PolicyKey, PolicyKind, PolicyRecord, QueueEntry, effective, leader_locator,
-    smaller_limit,
+    CatalogCommand as C, CatalogEvent, CommonSettings, ExchangeType, ParameterName,
+    ParameterRecord, PolicyDefinition, PolicyKey, PolicyKind, PolicyRecord, QueueEntry, effective,
+    leader_locator, smaller_limit,
 };
 use quorate_queue::QueueConfig;
 use quorate_types::{
@@ -40,7 +40,8 @@ fn definition(kind: PolicyKind, json: &str) -> PolicyDefinition {
 fn resolved(arguments: &[(&str, FieldValue)], json: &str, queue_type: QueueType) -> QueueConfig {
     let arguments = QueueArguments::parse(&table(arguments), queue_type).unwrap();
     let kind = (queue_type, true, false);
-    effective(&arguments, &definition(USER, json), kind, 1_000_000, CatalogIndex(1))
+    let common = CommonSettings { letters_max: 1_000_000, delays_returns: true };
+    effective(&arguments, &definition(USER, json), kind, common, CatalogIndex(1))
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn pol_04_pol_10_settings_follow_the_policy_and_come_back_when_it_is_cleared() {
 
 #[test]
 fn pol_05_every_key_is_taken_and_shown() {
-    let json = r#"{"alternate-exchange":"ae","consumer-disconnected-timeout":1,"consumer-timeout":1,"dead-letter-exchange":"","dead-letter-routing-key":"k","dead-letter-strategy":"at-least-once","delayed-retry-max":2,"delayed-retry-min":1,"delayed-retry-type":"all","delivery-count-mode":"failures","delivery-limit":-1,"expires":1,"initial-cluster-size":3,"max-age":"7D","max-in-memory-bytes":0,"max-in-memory-length":0,"max-length":0,"max-length-bytes":0,"member-placement-tag":"t","message-ttl":0,"overflow":"reject-publish-dlx","queue-leader-locator":"balanced","queue-mode":"lazy","queue-version":2,"stream-filter-size-bytes":16,"stream-max-segment-size-bytes":1,"target-group-size":3}"#;
+    let json = r#"{"alternate-exchange":"ae","consumer-disconnected-timeout":1,"consumer-timeout":1,"dead-letter-exchange":"","dead-letter-routing-key":"k","dead-letter-strategy":"at-least-once","delayed-retry-max":2,"delayed-retry-min":1,"delayed-retry-multiplier":2,"delayed-retry-type":"all","delivery-count-mode":"failures","delivery-limit":-1,"expires":1,"initial-cluster-size":3,"max-age":"7D","max-in-memory-bytes":0,"max-in-memory-length":0,"max-length":0,"max-length-bytes":0,"member-placement-tag":"t","message-ttl":0,"overflow":"reject-publish-dlx","queue-leader-locator":"balanced","queue-mode":"lazy","queue-version":2,"stream-filter-size-bytes":16,"stream-max-segment-size-bytes":1,"target-group-size":3}"#;
     let definition = definition(USER, json);
     assert_eq!(definition.to_json().to_string(), json);
     assert!(definition.0.keys().eq(PolicyKey::ALL), "a key is not in this test");
@@ -386,4 +387,25 @@ proptest! {
         prop_assert_eq!(config.length_max, lengths.min());
         prop_assert_eq!(config.message_ttl_ms, both.map(|one| u64::from(one.name)).min());
     }
+}
+
+#[test]
+fn rqu_07_arg_16_pol_07_how_returned_messages_wait_comes_from_arguments_and_policy() {
+    let retry = |arguments: &[(&str, FieldValue)], json| {
+        let retry = resolved(arguments, json, QueueType::Quorum).delayed_retry?;
+        Some((retry.after.name(), retry.min_ms, retry.max_ms, retry.multiplier))
+    };
+    let of = |which: &str| ("x-delayed-retry-type", text(which));
+    let min = ("x-delayed-retry-min", FieldValue::I32(100));
+    let max = ("x-delayed-retry-max", FieldValue::I32(900));
+    let double = ("x-delayed-retry-multiplier", FieldValue::I32(2));
+    let given = [of("failed"), min.clone(), max.clone(), double];
+    assert_eq!(retry(&given, "{}"), Some(("failed", 100, 900, Some(2))));
+    assert_eq!(retry(&[of("all"), min.clone()], "{}"), Some(("all", 100, 100, None)));
+    assert_eq!(retry(&[of("all")], "{}"), None, "no minimum");
+    assert_eq!(retry(&[of("disabled"), min.clone()], "{}"), None);
+    assert_eq!(retry(&[of("sometimes"), min.clone()], "{}"), None);
+    assert_eq!(retry(&[min.clone(), max.clone()], "{}"), None, "no type");
+    let policy = r#"{"delayed-retry-type":"returned","delayed-retry-min":200,"delayed-retry-max":800,"delayed-retry-multiplier":3}"#;
+    assert_eq!(retry(&given, policy), Some(("returned", 200, 800, Some(3))));
 }

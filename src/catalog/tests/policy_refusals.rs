@@ -160,6 +160,6 @@ fn opp_01_operator_policies_have_fewer_keys() {
         refused(OPERATOR, "", "all", r#"{"dead-letter-exchange":"x"}"#),
         "Validation failed\n\n[{<<\"dead-letter-exchange\">>,<<\"x\">>}] are not recognised policy settings"
     );
-    let json = r#"{"delayed-retry-max":2,"delayed-retry-min":1,"delayed-retry-type":"all","delivery-limit":1,"expires":1,"max-in-memory-bytes":1,"max-in-memory-length":1,"max-length":1,"max-length-bytes":1,"member-placement-tag":"t","message-ttl":1,"overflow":"drop-head","queue-version":2,"target-group-size":1}"#;
+    let json = r#"{"delayed-retry-max":2,"delayed-retry-min":1,"delayed-retry-multiplier":2,"delayed-retry-type":"all","delivery-limit":1,"expires":1,"max-in-memory-bytes":1,"max-in-memory-length":1,"max-length":1,"max-length-bytes":1,"member-placement-tag":"t","message-ttl":1,"overflow":"drop-head","queue-version":2,"target-group-size":1}"#;
     assert_eq!(definition(OPERATOR, json).to_json().to_string(), json);
 }

@@ -6,9 +6,9 @@ mod common;
 
 use common::*;
 use quorate_catalog::{
-    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, PolicyDefinition,
-    QueueEntry, Redeclared, check_owner, check_queue_properties, effective, equivalent, refusal,
-    resolve_queue_type,
+    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, CommonSettings,
+    PolicyDefinition, QueueEntry, Redeclared, check_owner, check_queue_properties, effective,
+    equivalent, refusal, resolve_queue_type,
 };
 use quorate_types::{
     ArgumentError, BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, LeaderLocator,
@@ -353,8 +353,8 @@ fn exq_02_exq_03_an_exclusive_queue_is_its_owners_and_declared_as_such() {
 fn settings(queue_type: QueueType, fields: &[(&str, FieldValue)]) -> quorate_queue::QueueConfig {
     let arguments = QueueArguments::parse(&table(fields), queue_type).unwrap();
     let kind = (queue_type, true, false);
-    let letters_max = quorate_queue::LETTERS_MAX;
-    effective(&arguments, &PolicyDefinition::default(), kind, letters_max, CatalogIndex(7))
+    let common = CommonSettings { letters_max: quorate_queue::LETTERS_MAX, delays_returns: true };
+    effective(&arguments, &PolicyDefinition::default(), kind, common, CatalogIndex(7))
 }
 
 #[test]

@@ -142,6 +142,8 @@ fn any_change_of_vhosts() -> impl Strategy<Value = A> {
         }),
         1 => (any_vhost(), any::<bool>())
             .prop_map(|(vhost, tracing)| A::SetTracing { vhost, tracing }),
+        1 => (any_vhost(), any::<bool>())
+            .prop_map(|(vhost, protected)| A::SetProtection { vhost, protected }),
     ]
 }
 

@@ -132,7 +132,7 @@ fn banner(resource: Resource, invocation: &Invocation, target: &Target) -> Strin
 /// Sets the threshold on the node that the command is connected to.
 pub(super) async fn set(
     resource: Resource,
-    begins_at: BeginsAt,
+    begins_at: Option<BeginsAt>,
     invocation: &Invocation,
     (target, connector): (&Target, &Connector),
     console: &mut Console<'_>,
@@ -141,7 +141,7 @@ pub(super) async fn set(
         console.say(&banner(resource, invocation, target));
     }
     let mut client = connect::connect(target, connector).await?.client;
-    let request = wire::AlarmRequest { caller: wire::caller(), begins_at: Some(begins_at) };
+    let request = wire::AlarmRequest { caller: wire::caller(), begins_at };
     let reply = match resource {
         Resource::Memory => client.set_memory_high_watermark(request).await,
         Resource::Disk => client.set_disk_free_limit(request).await,

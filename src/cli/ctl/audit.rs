@@ -45,11 +45,17 @@ impl Audit {
 
     /// True if every group has an index for which all its replicas gave a digest.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.groups.is_empty()
-            && self.findings().values().all(|finding| match finding {
-                Finding::Same { .. } | Finding::Different { .. } => true,
-                Finding::NoCommonIndex { .. } => false,
-            })
+        !self.groups.is_empty() && self.findings().values().all(Finding::is_compared)
+    }
+}
+
+impl Finding {
+    /// True if there was an index at which the replicas could be compared.
+    pub(crate) fn is_compared(&self) -> bool {
+        match self {
+            Self::Same { .. } | Self::Different { .. } => true,
+            Self::NoCommonIndex { .. } => false,
+        }
     }
 }
 

@@ -1,11 +1,22 @@
 //! The verbs of `quorate ctl` and their arguments, as usage lines show them.
 
+use super::about::{self, AboutVerb};
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
+use super::awaiting::{self, AwaitVerb};
+use super::browse::{self, BrowseVerb};
 use super::certificates;
+use super::checks::{self, CheckVerb};
 use super::columns::{self, Listing};
+use super::features::{self, FeatureVerb};
+use super::idle::{self, IdleVerb};
 use super::members::{self, MemberVerb};
 use super::node::{self, NodeVerb};
+use super::plugins::{self, PluginVerb};
+use super::policies;
+use super::process::{self, ProcessVerb};
+use super::replicas::{self, ReplicaVerb};
+use super::tasks::{self, TaskVerb};
 use quorate_catalog::PolicyKind;
 
 /// A verb of `quorate ctl`.
@@ -13,9 +24,9 @@ use quorate_catalog::PolicyKind;
 pub(crate) enum Verb {
     Help,
     Version,
-    AwaitStartup,
     ClusterStatus,
     Status,
+    Report,
     Audit,
     List(Listing),
     DeleteQueue,
@@ -29,6 +40,29 @@ pub(crate) enum Verb {
     SetAlarm(Resource),
     Node(NodeVerb),
     Member(MemberVerb),
+    Check(CheckVerb),
+    About(AboutVerb),
+    Replicas(ReplicaVerb),
+    Await(AwaitVerb),
+    Process(ProcessVerb),
+    Feature(FeatureVerb),
+    Plugins(PluginVerb),
+    /// Does nothing, and says so.
+    Idle(IdleVerb),
+    Browse(BrowseVerb),
+    Task(TaskVerb),
+}
+
+impl Verb {
+    /// True if `--dry-run` shows what the verb would change.
+    pub(super) fn has_dry_run(self) -> bool {
+        matches!(
+            self,
+            Self::ImportDefinitions
+                | Self::Policies(PolicyVerb::SetPolicy(_) | PolicyVerb::ClearPolicy(_))
+                | Self::Task(TaskVerb::Redrive | TaskVerb::Move | TaskVerb::DeleteMessages)
+        )
+    }
 }
 
 /// Verbs of policies and runtime parameters.
@@ -37,6 +71,8 @@ pub(crate) enum PolicyVerb {
     SetPolicy(PolicyKind),
     ClearPolicy(PolicyKind),
     ListPolicies(PolicyKind),
+    ListMatching,
+    SetClusterName,
     SetParameter(ParameterScope),
     ClearParameter(ParameterScope),
     ListParameters(ParameterScope),
@@ -103,34 +139,6 @@ pub(crate) const fn plain(
     Manual { verb, name, section, arguments, summary, positional, switches }
 }
 
-const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> <definition>";
-
-const fn policies(
-    verb: PolicyVerb,
-    name: &'static str,
-    arguments: &'static str,
-    summary: &'static str,
-    positional: usize,
-) -> Manual {
-    let section = match verb {
-        PolicyVerb::SetPolicy(_) | PolicyVerb::ClearPolicy(_) | PolicyVerb::ListPolicies(_) => {
-            "Policies"
-        }
-        PolicyVerb::SetParameter(_)
-        | PolicyVerb::ClearParameter(_)
-        | PolicyVerb::ListParameters(_) => "Runtime Parameters",
-    };
-    let switches: &[&str] = match verb {
-        PolicyVerb::SetPolicy(_) => &["priority", "apply-to"],
-        PolicyVerb::ListPolicies(_) | PolicyVerb::ListParameters(_) => &["no-table-headers"],
-        PolicyVerb::ClearPolicy(_)
-        | PolicyVerb::SetParameter(_)
-        | PolicyVerb::ClearParameter(_) => &[],
-    };
-    let positional = (positional, positional);
-    plain(Verb::Policies(verb), name, section, arguments, summary, positional, switches)
-}
-
 /// The verbs on queues and the cluster.
 const MANUALS: &[Manual] = &[
     plain(
@@ -143,15 +151,6 @@ const MANUALS: &[Manual] = &[
         &[],
     ),
     plain(Verb::Version, "version", "Help", "", "Displays the version", (0, 0), &[]),
-    plain(
-        Verb::AwaitStartup,
-        "await_startup",
-        "Nodes",
-        "[--timeout <timeout>]",
-        "Waits until the target node serves clients",
-        (0, 0),
-        &[],
-    ),
     plain(
         Verb::ClusterStatus,
         "cluster_status",
@@ -213,6 +212,15 @@ const MANUALS: &[Manual] = &[
         &["no-table-headers", "online", "offline", "local"],
     ),
     plain(
+        Verb::Report,
+        "report",
+        "Monitoring, observability and health checks",
+        "[--timeout <timeout>]",
+        "Displays everything that helps to find out what is wrong with a cluster",
+        (0, 0),
+        &[],
+    ),
+    plain(
         Verb::Status,
         "status",
         "Monitoring, observability and health checks",
@@ -225,10 +233,10 @@ const MANUALS: &[Manual] = &[
         Verb::DeleteQueue,
         "delete_queue",
         "Queues",
-        "[--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]",
+        "[--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]",
         "Deletes a queue",
         (1, 1),
-        &["if-empty", "if-unused"],
+        &["if-empty", "if-unused", "force"],
     ),
     plain(
         Verb::PurgeQueue,
@@ -252,10 +260,10 @@ const MANUALS: &[Manual] = &[
         Verb::ImportDefinitions,
         "import_definitions",
         "Definitions",
-        "[<file_path | \"-\">] [--format json]",
-        "Imports definitions in JSON",
+        "[<file_path | \"-\">] [--format json] [--skip-if-unchanged] [--dry-run]",
+        "Imports definitions in JSON; what is so already is not changed",
         (0, 1),
-        &["format"],
+        &["format", "skip-if-unchanged"],
     ),
     plain(
         Verb::SetAlarm(Resource::Disk),
@@ -275,101 +283,35 @@ const MANUALS: &[Manual] = &[
         (0, NO_LIMIT),
         &[],
     ),
-    policies(
-        PolicyVerb::ClearPolicy(PolicyKind::User),
-        "clear_policy",
-        "[--vhost <vhost>] <name>",
-        "Clears (removes) a policy",
-        1,
-    ),
-    policies(
-        PolicyVerb::ListPolicies(PolicyKind::User),
-        "list_policies",
-        "[--vhost <vhost>] [--no-table-headers]",
-        "Lists all policies in a virtual host",
-        0,
-    ),
-    policies(
-        PolicyVerb::SetPolicy(PolicyKind::User),
-        "set_policy",
-        POLICY,
-        "Sets or updates a policy",
-        3,
-    ),
-    policies(
-        PolicyVerb::ClearPolicy(PolicyKind::Operator),
-        "clear_operator_policy",
-        "[--vhost <vhost>] <name>",
-        "Clears an operator policy",
-        1,
-    ),
-    policies(
-        PolicyVerb::ListPolicies(PolicyKind::Operator),
-        "list_operator_policies",
-        "[--vhost <vhost>] [--no-table-headers]",
-        "Lists operator policy overrides for a virtual host",
-        0,
-    ),
-    policies(
-        PolicyVerb::SetPolicy(PolicyKind::Operator),
-        "set_operator_policy",
-        POLICY,
-        "Sets an operator policy that overrides a subset of arguments in user policies",
-        3,
-    ),
-    policies(
-        PolicyVerb::ClearParameter(ParameterScope::VirtualHost),
-        "clear_parameter",
-        "[--vhost <vhost>] <component_name> <name>",
-        "Clears a runtime parameter",
-        2,
-    ),
-    policies(
-        PolicyVerb::ListParameters(ParameterScope::VirtualHost),
-        "list_parameters",
-        "[--vhost <vhost>] [--no-table-headers]",
-        "Lists runtime parameters for a virtual host",
-        0,
-    ),
-    policies(
-        PolicyVerb::SetParameter(ParameterScope::VirtualHost),
-        "set_parameter",
-        "[--vhost <vhost>] <component_name> <name> <value>",
-        "Sets a runtime parameter",
-        3,
-    ),
-    policies(
-        PolicyVerb::ClearParameter(ParameterScope::Global),
-        "clear_global_parameter",
-        "<name>",
-        "Clears a global runtime parameter",
-        1,
-    ),
-    policies(
-        PolicyVerb::ListParameters(ParameterScope::Global),
-        "list_global_parameters",
-        "[--no-table-headers]",
-        "Lists global runtime parameters",
-        0,
-    ),
-    policies(
-        PolicyVerb::SetParameter(ParameterScope::Global),
-        "set_global_parameter",
-        "<name> <value>",
-        "Sets a global runtime parameter",
-        2,
-    ),
 ];
 
-/// All verbs, in the order of the help.
-pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
+/// The tool that has verbs of its own, and only these.
+pub(crate) const PLUGINS_TOOL: &str = "rabbitmq-plugins";
+/// The verbs that every tool has.
+const EVERYWHERE: [&str; 2] = ["help", "version"];
+
+/// All verbs of a tool, in the order of the help. All tools but `rabbitmq-plugins` have the same.
+pub(crate) fn manuals(program: &str) -> impl Iterator<Item = &'static Manual> {
     let others = node::MANUALS.iter().chain(members::MANUALS).chain([&certificates::MANUAL]);
-    MANUALS.iter().chain(access::MANUALS).chain(others)
+    let others = others.chain(browse::MANUALS).chain(tasks::MANUALS);
+    let checks = checks::MANUALS.iter().chain(about::MANUALS).chain(replicas::MANUALS);
+    let more = awaiting::MANUALS.iter().chain(process::MANUALS).chain(features::MANUALS);
+    let more = more.chain(idle::MANUALS);
+    let all = MANUALS
+        .iter()
+        .chain(policies::MANUALS)
+        .chain(access::MANUALS)
+        .chain(others)
+        .chain(checks)
+        .chain(more);
+    let is_plugins = program == PLUGINS_TOOL;
+    let all = all.filter(move |manual| !is_plugins || EVERYWHERE.contains(&manual.name));
+    all.chain(plugins::MANUALS.iter().filter(move |_| is_plugins))
 }
 
-/// The manual of a verb.
-pub(crate) fn find(name: &str) -> Option<&'static Manual> {
-    manuals().find(|manual| manual.name == name)
+/// The manual of a verb of a tool.
+pub(crate) fn find(name: &str, program: &str) -> Option<&'static Manual> {
+    manuals(program).find(|manual| manual.name == name)
 }
 
 /// The usage line of a verb.
@@ -402,6 +344,7 @@ General Options
 -s --silent            suppress informational messages and table header row
 -p --vhost <vhost>     virtual host to use
    --formatter <name>  json, pretty_table, table, csv or erlang
+   --dry-run           checks the command line, and does nothing else; of policies and definitions: shows what would change
    --cluster-secret-file <path>
                        file with the cluster secret (default ~/.quorate/secret); the variable
                        QUORATE_CLUSTER_SECRET takes precedence
@@ -415,11 +358,12 @@ pub(crate) fn overview(program: &str) -> String {
         "\nUsage\n\n{program} [--node <node>] [--timeout <timeout>] [--longnames] [--quiet] <command> [<command options>]\n\nAvailable commands:\n"
     );
     let mut section = "";
-    let mut sections: Vec<&str> = manuals().map(|manual| manual.section).collect();
+    let mut sections: Vec<&str> = manuals(program).map(|manual| manual.section).collect();
     sections.sort_unstable();
     sections.dedup();
-    for manual in
-        sections.iter().flat_map(|name| manuals().filter(move |manual| manual.section == *name))
+    for manual in sections
+        .iter()
+        .flat_map(|name| manuals(program).filter(move |manual| manual.section == *name))
     {
         if manual.section != section {
             section = manual.section;
@@ -434,8 +378,8 @@ pub(crate) fn overview(program: &str) -> String {
 }
 
 /// The error text for an unknown verb, with the most similar one.
-pub(crate) fn unknown(name: &str) -> String {
-    let near = manuals()
+pub(crate) fn unknown(name: &str, program: &str) -> String {
+    let near = manuals(program)
         .map(|manual| (distance(name, manual.name), manual.name))
         .filter(|(distance, _)| *distance <= 3)
         .min();
@@ -473,17 +417,22 @@ mod tests {
     fn the_nearest_verb_is_suggested() {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(
-            unknown("list_quues"),
+            unknown("list_quues", "rabbitmqctl"),
             "\nCommand 'list_quues' not found. \nDid you mean 'list_queues'? \n"
         );
-        assert_eq!(unknown("frobnicate"), "\nCommand 'frobnicate' not found. \n");
+        assert_eq!(unknown("frobnicate", "rabbitmqctl"), "\nCommand 'frobnicate' not found. \n");
     }
 
     #[test]
     fn the_overview_names_every_verb_once() {
-        let overview = overview("rabbitmqctl");
-        for manual in manuals() {
-            assert_eq!(overview.matches(&format!("   {} ", manual.name)).count(), 1);
+        for program in ["rabbitmqctl", PLUGINS_TOOL] {
+            let overview = overview(program);
+            for manual in manuals(program) {
+                let entry = format!("   {} ", manual.name);
+                assert_eq!(overview.matches(&entry).count(), 1, "{}", manual.name);
+            }
         }
+        assert!(find("list", PLUGINS_TOOL).is_some() && find("list", "rabbitmqctl").is_none());
+        assert!(find("status", PLUGINS_TOOL).is_none());
     }
 }

@@ -3,28 +3,74 @@
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use crate::cli::{secret, tls};
+use quorate_management::OPERATOR_METADATA;
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
-    policies_client::PoliciesClient,
+    messages_client::MessagesClient, policies_client::PoliciesClient,
+    process_admin_client::ProcessAdminClient, tasks_client::TasksClient,
 };
 use quorate_rpc::Connector;
 use quorate_tls::Dialer;
 use std::net::ToSocketAddrs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
+use tonic::metadata::{BinaryMetadataValue, MetadataValue};
+use tonic::service::{Interceptor, interceptor::InterceptedService};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 /// Port of a node, unless the command line gives one.
 const DEFAULT_PORT: u16 = 7672;
 const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The client of virtual hosts, users and permissions.
-pub(crate) type AccessPeer = AccessClient<Channel>;
+/// A connection whose calls say who makes them.
+pub(crate) type Named = InterceptedService<Channel, Caller>;
 
-pub(crate) type Client = AdminClient<Channel>;
-pub(crate) type PolicyClient = PoliciesClient<Channel>;
+/// The client of virtual hosts, users and permissions.
+pub(crate) type AccessPeer = AccessClient<Named>;
+
+pub(crate) type Client = AdminClient<Named>;
+pub(crate) type PolicyClient = PoliciesClient<Named>;
+pub(crate) type MessageClient = MessagesClient<Named>;
+pub(crate) type ProcessClient = ProcessAdminClient<Named>;
+pub(crate) type TaskClient = TasksClient<Named>;
+
+/// Who calls, in each call's metadata, for the node's audit log: user, user id and host.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(BinaryMetadataValue);
+
+impl Caller {
+    /// Who runs this process.
+    fn own() -> Self {
+        let uid = std::fs::metadata("/proc/self").map(|process| process.uid().to_string());
+        // What is not known is left out.
+        let uid = uid.unwrap_or_default();
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let user = user_of(&users, &uid).or_else(|| std::env::var("USER").ok());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let told = format!("{}\n{uid}\n{}", user.unwrap_or_default(), host.trim());
+        Self(MetadataValue::from_bytes(told.as_bytes()))
+    }
+}
+
+/// The name of a user id, by the lines of `/etc/passwd`.
+fn user_of(users: &str, uid: &str) -> Option<String> {
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    };
+    users.lines().find_map(user)
+}
+
+impl Interceptor for Caller {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert_bin(OPERATOR_METADATA, self.0.clone());
+        Ok(request)
+    }
+}
 
 /// A node, as given with `-n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,11 +147,14 @@ fn dialer(options: &Options) -> Result<Option<Dialer>, Failure> {
     Dialer::load(files).map(Some).map_err(unusable)
 }
 
-/// A connection to a node that has answered: its client, and the cluster as that node sees it.
+/// A connection to a node that has answered: its clients, and the cluster as that node sees it.
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) policies: PolicyClient,
+    pub(crate) messages: MessageClient,
     pub(crate) access: AccessPeer,
+    pub(crate) process: ProcessClient,
+    pub(crate) tasks: TaskClient,
     pub(crate) cluster: Cluster,
 }
 
@@ -130,11 +179,27 @@ pub(crate) async fn connect(target: &Target, connector: &Connector) -> Result<Co
     }
 }
 
-async fn connect_to(
-    address: &str,
+/// Connects to a node, and asks it about itself alone: the other nodes are not needed for that, unless
+/// the target has a name that is not the node's.
+pub(crate) async fn connect_to_node(
     target: &Target,
     connector: &Connector,
-) -> Result<Connected, Failure> {
+) -> Result<(Client, wire::Node), Failure> {
+    let channel = dial(&target.address, target, connector).await?;
+    let mut client = AdminClient::with_interceptor(channel, Caller::own());
+    let refuse = |status: Status| unreachable(target, Exit::Unavailable, status.message());
+    let request = wire::NodeRequest { caller: wire::caller() };
+    let node = client.get_node(request).await.map_err(refuse)?.into_inner();
+    if target.name.as_ref().is_none_or(|name| *name == node.name) {
+        return Ok((client, node));
+    }
+    let mut named = connect(target, connector).await?;
+    let request = wire::NodeRequest { caller: wire::caller() };
+    let node = named.client.get_node(request).await.map_err(refuse)?.into_inner();
+    Ok((named.client, node))
+}
+
+async fn dial(address: &str, target: &Target, connector: &Connector) -> Result<Channel, Failure> {
     if let Err(error) = address.to_socket_addrs() {
         return Err(unreachable(target, Exit::NoHost, &error.to_string()));
     }
@@ -142,13 +207,28 @@ async fn connect_to(
         |error: tonic::transport::Error| unreachable(target, Exit::Unavailable, &innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
     let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
-    let channel = endpoint.connect_with_connector(connector.clone()).await.map_err(refuse)?;
-    let policies = PoliciesClient::new(channel.clone());
-    let access = AccessClient::new(channel.clone());
-    let mut client = AdminClient::new(channel);
+    endpoint.connect_with_connector(connector.clone()).await.map_err(refuse)
+}
+
+async fn connect_to(
+    address: &str,
+    target: &Target,
+    connector: &Connector,
+) -> Result<Connected, Failure> {
+    let channel = dial(address, target, connector).await?;
+    let caller = Caller::own();
+    let policies = PoliciesClient::with_interceptor(channel.clone(), caller.clone());
+    let access = AccessClient::with_interceptor(channel.clone(), caller.clone());
+    let messages = MessagesClient::with_interceptor(channel.clone(), caller.clone());
+    let process = ProcessAdminClient::with_interceptor(channel.clone(), caller.clone());
+    let tasks = TasksClient::with_interceptor(channel.clone(), caller.clone());
+    let mut client = AdminClient::with_interceptor(channel, caller);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
-        Ok(cluster) => Ok(Connected { client, policies, access, cluster: cluster.into_inner() }),
+        Ok(cluster) => {
+            let cluster = cluster.into_inner();
+            Ok(Connected { client, policies, messages, access, process, tasks, cluster })
+        }
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }
 }
@@ -197,6 +277,11 @@ pub(crate) fn call_failure(status: &Status) -> Failure {
             Failure::new(Exit::Software, format!("Error:\n{text}\n"))
         }
         Code::InvalidArgument => Failure::new(Exit::Data, format!("Error:\n{text}\n")),
+        // So a service or a call that is not there is answered.
+        Code::Unimplemented if text.is_empty() => {
+            let text = "the node is of an earlier release, which does not know this command";
+            Failure::new(Exit::Unavailable, format!("Error:\n{text}\n"))
+        }
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -218,6 +303,14 @@ mod tests {
     fn read(text: &str) -> (Option<String>, String) {
         let target = Target::read(Some(text));
         (target.name, target.address)
+    }
+
+    #[test]
+    fn users_are_named_as_the_system_names_them() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(user_of(users, "1000").as_deref(), Some("ann"));
+        assert_eq!(user_of(users, "1001"), None);
+        assert_eq!(user_of(users, ""), None);
     }
 
     #[test]

@@ -1,18 +1,26 @@
 //! `export_definitions` and `import_definitions`.
 
 use super::Console;
-use super::connect::{PolicyClient, call_failure};
+use super::connect::{Client, call_failure};
 use super::exit::{Exit, Failure};
+use super::job::Job;
 use super::options::Invocation;
+use super::progress::{Progress, beside};
 use bytes::Bytes;
 use quorate_management::wire;
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use tonic::Code;
+use std::time::Duration;
+use tokio::time::sleep;
+use tonic::{Code, Status};
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Pause between questions about an import's progress.
+const POLL: Duration = Duration::from_secs(1);
 /// The file name that means standard input or output.
 const STANDARD: &str = "-";
 
@@ -21,7 +29,7 @@ fn path(invocation: &Invocation) -> &str {
 }
 
 /// rabbitmqctl's banner; none if the definitions are written to standard output.
-pub(super) fn export_banner(invocation: &Invocation) -> String {
+fn export_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => String::new(),
         path => format!("Exporting definitions in JSON to a file at \"{path}\" ...\n"),
@@ -29,7 +37,7 @@ pub(super) fn export_banner(invocation: &Invocation) -> String {
 }
 
 /// The line that rabbitmqctl prints before an import.
-pub(super) fn import_banner(invocation: &Invocation) -> String {
+fn import_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => "Importing definitions in JSON from standard input ...\n".to_owned(),
         path => format!("Importing definitions in JSON from a file at \"{path}\" ...\n"),
@@ -37,11 +45,12 @@ pub(super) fn import_banner(invocation: &Invocation) -> String {
 }
 
 /// Writes the node's definitions to a file or to standard output.
-pub(super) async fn export(
-    invocation: &Invocation,
-    client: &mut PolicyClient,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn export(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = job.invocation;
+    if invocation.options.banners() {
+        console.say(&export_banner(invocation));
+    }
+    let mut client = job.connect().await?.policies;
     let request = wire::DefinitionsRequest { caller: wire::caller() };
     let answer =
         client.export_definitions(request).await.map_err(|status| call_failure(&status))?;
@@ -62,11 +71,50 @@ pub(super) async fn export(
 }
 
 /// Reads definitions from a file or standard input, and imports them into the node.
-pub(super) async fn import(
-    invocation: &Invocation,
-    client: &mut PolicyClient,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn import(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = job.invocation;
+    if invocation.options.banners() {
+        console.say(&import_banner(invocation));
+    }
+    let mut connected = job.connect().await?;
+    let chunks = read(invocation)?;
+    let bytes = chunks.iter().map(|chunk| chunk.json.len()).sum::<usize>();
+    let wanted = queues_in(&chunks);
+    let there = Cell::new(None);
+    let text = |elapsed: Duration| {
+        let there = there.get().map(|there: u64| format!(", {there} queues are there"));
+        format!(
+            "importing {bytes} bytes with {wanted} queues: {} s{}",
+            elapsed.as_secs(),
+            there.unwrap_or_default()
+        )
+    };
+    let import = connected.policies.import_definitions(tokio_stream::iter(chunks));
+    let work = beside(import, count_queues(&mut connected.client, &there));
+    let imported = Progress::of(&invocation.options).during(console, work, text).await;
+    match imported {
+        Ok(answer) => {
+            for left_out in answer.into_inner().left_out {
+                console.complain(&format!("Warning: skipped {left_out}\n"));
+            }
+            console.say("Successfully imported definitions\n");
+            Ok(())
+        }
+        Err(status) => Err(refusal(&status)),
+    }
+}
+
+/// The refusal of definitions.
+pub(super) fn refusal(status: &Status) -> Failure {
+    if status.code() == Code::InvalidArgument {
+        let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
+        return Failure::new(Exit::Data, text);
+    }
+    call_failure(status)
+}
+
+/// Reads definitions, in the parts in which they are sent.
+pub(super) fn read(invocation: &Invocation) -> Result<Vec<wire::DefinitionsChunk>, Failure> {
     let path = path(invocation);
     let bytes = match path {
         STANDARD => {
@@ -80,20 +128,25 @@ pub(super) async fn import(
         let end = bytes.len().min(place + CHUNK_BYTES);
         wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
     };
-    let chunks: Vec<_> = (0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect();
-    match client.import_definitions(tokio_stream::iter(chunks)).await {
-        Ok(answer) => {
-            for left_out in answer.into_inner().left_out {
-                console.complain(&format!("Warning: skipped {left_out}\n"));
-            }
-            console.say("Successfully imported definitions\n");
-            Ok(())
+    Ok((0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect())
+}
+
+/// The number of queues that definitions name; 0 if they are not valid, which the node says.
+fn queues_in(chunks: &[wire::DefinitionsChunk]) -> usize {
+    let bytes: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.json.iter().copied()).collect();
+    let definitions: Result<serde_json::Value, _> = serde_json::from_slice(&bytes);
+    let queues = definitions.ok().and_then(|all| all.get("queues")?.as_array().map(Vec::len));
+    queues.unwrap_or(0)
+}
+
+/// Asks the node again and again how many queues there are.
+async fn count_queues(client: &mut Client, there: &Cell<Option<u64>>) -> Infallible {
+    loop {
+        sleep(POLL).await;
+        let request = wire::NodeRequest { caller: wire::caller() };
+        if let Ok(node) = client.get_node(request).await {
+            there.set(Some(node.into_inner().queues));
         }
-        Err(status) if status.code() == Code::InvalidArgument => {
-            let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
-            Err(Failure::new(Exit::Data, text))
-        }
-        Err(status) => Err(call_failure(&status)),
     }
 }
 

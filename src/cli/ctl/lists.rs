@@ -165,6 +165,27 @@ async fn queues(
     Ok((fill(rows::QUEUES, columns, &items, names)?, silent))
 }
 
+/// All queues of a virtual host.
+pub(super) async fn queues_of(
+    vhost: &str,
+    connected: &mut Connected,
+) -> Result<Vec<wire::Queue>, Failure> {
+    let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
+    let request = wire::ListRequest { caller, scope, vhost: vhost.to_owned() };
+    let answer = connected.client.list_queues(request).await;
+    Ok(read(answer, |batch| (batch.queues, batch.silent)).await?.items)
+}
+
+/// All connections of the cluster.
+pub(super) async fn connections(
+    connected: &mut Connected,
+) -> Result<Vec<wire::Connection>, Failure> {
+    let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
+    let request = wire::ListRequest { caller, scope, vhost: String::new() };
+    let answer = connected.client.list_connections(request).await;
+    Ok(read(answer, |batch| (batch.connections, batch.silent)).await?.items)
+}
+
 /// Number of queues that a node leads, by their type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Led {
@@ -176,12 +197,9 @@ pub(super) struct Led {
 pub(super) async fn queues_led(connected: &mut Connected) -> Result<BTreeMap<u32, Led>, Failure> {
     let mut all: BTreeMap<u32, Led> = BTreeMap::new();
     for vhost in vhost_names(connected).await? {
-        let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
-        let request = wire::ListRequest { caller, scope, vhost };
-        let answer = connected.client.list_queues(request).await;
-        let listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
+        let queues = queues_of(&vhost, connected).await?;
         // Those of a group; the others are of a connection.
-        let replicated = listed.items.iter().filter(|it| it.id.is_some_and(|id| id.group != 0));
+        let replicated = queues.iter().filter(|it| it.id.is_some_and(|id| id.group != 0));
         for queue in replicated {
             let led = all.entry(queue.leader).or_default();
             if queue.queue_type == "quorum" {

@@ -1,6 +1,6 @@
 //! The verbs of membership: forget, replace, join, rebalance, and whether a node may stop (CTL-17).
 
-mod critical;
+pub(super) mod critical;
 mod forget;
 mod manuals;
 
@@ -13,6 +13,7 @@ use super::lists::{self, Led};
 use super::names::Names;
 use super::node::operator;
 use super::options::{Formatter, Invocation, refusal};
+use super::progress::Progress;
 use super::value::Value;
 use super::{Console, word};
 use quorate_management::wire;
@@ -42,8 +43,9 @@ pub(super) fn read(
 ) -> Result<Option<Duration>, Failure> {
     let refuse = |why: String| refusal(&why, line, invocation.manual, program);
     let what = word(invocation);
-    if verb == MemberVerb::Rebalance && !["all", "quorum"].contains(&what) {
-        return Err(refuse(format!("type of queues is not one of: all, quorum (was {what})")));
+    if verb == MemberVerb::Rebalance && !["all", "quorum", "stream"].contains(&what) {
+        let why = format!("type {what} is not supported. Try one of all, quorum, stream.");
+        return Err(refuse(why));
     }
     let Some(text) = invocation.options.value("wait") else { return Ok(None) };
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -146,15 +148,24 @@ async fn rebalance(
     (target, connector): Door<'_>,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
-    let what = if word(invocation) == "all" { "replicated" } else { "quorum" };
-    banner(invocation, console, &format!("Re-balancing leaders of {what} queues...\n"));
+    let what = match word(invocation) {
+        "all" => "replicated queues",
+        "stream" => "streams",
+        _ => "quorum queues",
+    };
+    banner(invocation, console, &format!("Re-balancing leaders of {what}...\n"));
+    let options = &invocation.options;
+    if ["vhost-pattern", "queue-pattern"].iter().any(|pattern| options.value(pattern).is_some()) {
+        console.complain("Notice: leaders are those of groups, so patterns select nothing\n");
+    }
     let mut connected = connect::connect(target, connector).await?;
     let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
     let request = wire::RebalanceRequest { caller, scope, operator: operator() };
-    let reply = connected.client.rebalance(request).await;
+    let mut progress = Progress::of(options);
+    let text = |elapsed: Duration| format!("moving leaderships for {} s", elapsed.as_secs());
+    let reply = progress.during(console, connected.client.rebalance(request), text).await;
     let reply = reply.map_err(|status| call_failure(&status))?.into_inner();
     let led = lists::queues_led(&mut connected).await?;
-    let options = &invocation.options;
     let formatter = options.formatter.unwrap_or(Formatter::Pretty);
     console.say(&render(&led_sheet(&connected.cluster, &led), formatter, options.headers()));
     match stays(&reply, &Names::of(&connected.cluster)) {

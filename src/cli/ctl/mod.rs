@@ -1,54 +1,59 @@
 //! `quorate ctl`: rabbitmqctl's verbs, flags, output and exit codes (CTL) over the admin service.
 
+mod about;
 mod access;
 mod alarms;
 mod audit;
+mod auditing;
+mod awaiting;
+mod browse;
 mod certificates;
+mod checks;
 mod columns;
 mod command;
 mod connect;
 mod definitions;
+mod dry_run;
 mod exit;
+mod expiry;
+mod explain;
+mod features;
 mod format;
+mod idle;
+mod job;
 mod lists;
 mod members;
 mod names;
 mod node;
 mod options;
+mod plugins;
 mod policies;
+mod process;
+mod progress;
 mod queues;
+mod replicas;
 mod report;
 mod rows;
+mod status;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod value;
 
 use super::settings::RABBITMQ_VERSION;
-use audit::Audit;
 use command::Verb;
-use connect::{Connected, Target, call_failure};
+use connect::Target;
 use exit::{Exit, Failure};
-use names::Names;
-use options::{Formatter, Invocation};
-use quorate_management::wire;
-use quorate_rpc::Connector;
+use job::Job;
+use options::Invocation;
+use quorate_management::wire::alarm_request::BeginsAt;
 use std::future::Future;
 use std::io::Write;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 /// Time limit of a command without `--timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// Time limit for awaiting a start.
-const AWAIT_DEFAULT: Duration = Duration::from_secs(300);
-/// Pause between attempts to reach a node that is starting.
-const AWAIT_PAUSE: Duration = Duration::from_millis(200);
-/// Pause between rounds of an audit under load.
-const AUDIT_PAUSE: Duration = Duration::from_millis(200);
-/// Number of rounds after which an audit accepts an index that is not the newest.
-const AUDIT_ROUNDS: u32 = 5;
-/// Time limit for finding indexes to compare in an audit.
-const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The output streams of a command.
 pub(crate) struct Console<'a> {
@@ -98,16 +103,70 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         console.say(&command::help(manual, program));
         return Ok(());
     }
-    match manual.verb {
-        Verb::Help => return help(&invocation, program, console),
-        Verb::Version => {
-            console.say(&format!("{}\n", version(std::env::var("QUORATE_IDENTIFY_AS").ok())));
-            return Ok(());
-        }
-        Verb::GenerateCertificates => return certificates::generate(&invocation, console),
-        Verb::AwaitStartup
+    if manual.verb == Verb::Help {
+        return help(&invocation, program, console);
+    }
+    if manual.verb == Verb::Version {
+        console.say(&format!("{}\n", version(std::env::var("QUORATE_IDENTIFY_AS").ok())));
+        return Ok(());
+    }
+    if manual.verb == Verb::GenerateCertificates {
+        return certificates::generate(&invocation, console);
+    }
+    if invocation.options.cookie {
+        console.complain("Notice: --erlang-cookie has no effect: nodes have a cluster secret\n");
+    }
+    // An invalid column is refused before any request.
+    let columns = if let Verb::List(listing) = manual.verb {
+        columns::choose(listing, &invocation, line, program)?
+    } else {
+        Vec::new()
+    };
+    let begins_at = if let Verb::SetAlarm(resource) = manual.verb {
+        Some(alarms::read(resource, &invocation, line, program)?)
+    } else {
+        None
+    };
+    let wait = if let Verb::Member(verb) = manual.verb {
+        members::read(verb, &invocation, line, program)?
+    } else {
+        None
+    };
+    if invocation.options.dry_run && !manual.verb.has_dry_run() {
+        return Ok(());
+    }
+    let connector = match connect::connector(&invocation.options) {
+        Ok(connector) => Some(connector),
+        // They work where no node is, such as when an image is built.
+        Err(_) if matches!(manual.verb, Verb::Plugins(_) | Verb::Idle(_)) => None,
+        Err(failure) => return Err(failure),
+    };
+    let target = Target::read(invocation.options.node.as_deref());
+    let limit = invocation.options.timeout;
+    let limit = limit.unwrap_or_else(|| time_limit(manual.verb));
+    let connector = connector.as_ref();
+    let job = Job { invocation: &invocation, target: &target, connector, limit };
+    let outer = limit.saturating_add(margin(manual.verb, wait, &job)?);
+    within(outer, manual.name, &target, carry_out(&job, &columns, begins_at, wait, console)).await
+}
+
+/// How long a verb may take without `--timeout`.
+fn time_limit(verb: Verb) -> Duration {
+    if let Verb::Await(verb) = verb { awaiting::limit(verb) } else { TIMEOUT_DEFAULT }
+}
+
+/// The time that a verb has beyond its limit: some keep to the limit themselves, or take the time that
+/// they are told.
+fn margin(verb: Verb, wait: Option<Duration>, job: &Job<'_>) -> Result<Duration, Failure> {
+    Ok(match verb {
+        Verb::Node(_) | Verb::Await(_) => node::MARGIN,
+        Verb::Member(_) => wait.map_or(Duration::ZERO, |wait| wait + node::MARGIN),
+        Verb::About(verb) => about::duration(verb, job)?,
+        Verb::Help
+        | Verb::Version
         | Verb::ClusterStatus
         | Verb::Status
+        | Verb::Report
         | Verb::Audit
         | Verb::List(_)
         | Verb::DeleteQueue
@@ -116,40 +175,17 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::ExportDefinitions
         | Verb::ImportDefinitions
         | Verb::Access(_)
+        | Verb::GenerateCertificates
         | Verb::SetAlarm(_)
-        | Verb::Node(_)
-        | Verb::Member(_) => {}
-    }
-    // An invalid column is refused before any request.
-    let columns = if let Verb::List(listing) = manual.verb {
-        columns::choose(listing, &invocation, line, program)?
-    } else {
-        Vec::new()
-    };
-    let connector = connect::connector(&invocation.options)?;
-    let target = Target::read(invocation.options.node.as_deref());
-    let limit = invocation.options.timeout;
-    if manual.verb == Verb::AwaitStartup {
-        return await_startup(&target, &connector, limit.unwrap_or(AWAIT_DEFAULT)).await;
-    }
-    let limit = limit.unwrap_or(TIMEOUT_DEFAULT);
-    if let Verb::SetAlarm(resource) = manual.verb {
-        let begins_at = alarms::read(resource, &invocation, line, program)?;
-        let set = alarms::set(resource, begins_at, &invocation, (&target, &connector), console);
-        return within(limit, manual.name, &target, set).await;
-    }
-    if let Verb::Node(verb) = manual.verb {
-        let run = node::run(verb, limit, &invocation, (&target, &connector), console);
-        return within(limit + node::MARGIN, manual.name, &target, run).await;
-    }
-    if let Verb::Member(verb) = manual.verb {
-        let wait = members::read(verb, &invocation, line, program)?;
-        let run = members::run(verb, wait, &invocation, (&target, &connector), console);
-        let limit = wait.map_or(limit, |wait| wait + node::MARGIN);
-        return within(limit, manual.name, &target, run).await;
-    }
-    let ask = ask(&invocation, &columns, &target, &connector, console);
-    within(limit, manual.name, &target, ask).await
+        | Verb::Check(_)
+        | Verb::Replicas(_)
+        | Verb::Process(_)
+        | Verb::Feature(_)
+        | Verb::Plugins(_)
+        | Verb::Browse(_)
+        | Verb::Task(_)
+        | Verb::Idle(_) => Duration::ZERO,
+    })
 }
 
 /// The version that nodes report, unless the environment selects Quorate's own.
@@ -188,168 +224,67 @@ fn word(invocation: &Invocation) -> &str {
 fn help(invocation: &Invocation, program: &str, console: &mut Console<'_>) -> Result<(), Failure> {
     match invocation.arguments.first() {
         None => console.say(&command::overview(program)),
-        Some(name) => match command::find(name) {
+        Some(name) => match command::find(name, program) {
             Some(manual) => console.say(&command::help(manual, program)),
-            None => return Err(Failure::new(Exit::Usage, command::unknown(name))),
+            None => {
+                let unknown = || Failure::new(Exit::Usage, command::unknown(name, program));
+                return Err(idle::lacking(name).unwrap_or_else(unknown));
+            }
         },
     }
     Ok(())
 }
 
-async fn ask(
-    invocation: &Invocation,
+/// Carries out a verb that asks a node.
+async fn carry_out(
+    job: &Job<'_>,
     columns: &[&'static str],
-    target: &Target,
-    connector: &Connector,
+    begins_at: Option<BeginsAt>,
+    wait: Option<Duration>,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
+    let Job { invocation, target, limit, .. } = *job;
+    let door = || job.connector().map(|connector| (target, connector));
     match invocation.manual.verb {
         Verb::List(listing) => {
             if invocation.options.banners() {
                 console.say(&lists::banner(listing, &invocation.options));
             }
-            let mut connected = connect::connect(target, connector).await?;
+            let mut connected = job.connect().await?;
             lists::list(listing, columns, &invocation.options, &mut connected, console).await
         }
-        Verb::DeleteQueue | Verb::PurgeQueue => {
-            if invocation.options.banners() {
-                console.say(&queues::banner(invocation));
-            }
-            let mut connected = connect::connect(target, connector).await?;
-            queues::change(invocation, &mut connected, console).await
+        Verb::DeleteQueue | Verb::PurgeQueue => queues::change(job, console).await,
+        Verb::Policies(verb) if invocation.options.dry_run => {
+            dry_run::policy(verb, invocation, &mut job.connect().await?.messages, console).await
         }
-        Verb::Policies(verb) => {
-            if invocation.options.banners() {
-                console.say(&policies::banner(verb, invocation));
-            }
-            let mut connected = connect::connect(target, connector).await?;
-            policies::obey(verb, invocation, &mut connected.policies, console).await
+        Verb::ImportDefinitions if invocation.options.dry_run => {
+            dry_run::definitions(invocation, &mut job.connect().await?.messages, console).await
         }
-        Verb::ExportDefinitions => {
-            if invocation.options.banners() {
-                console.say(&definitions::export_banner(invocation));
-            }
-            let mut connected = connect::connect(target, connector).await?;
-            definitions::export(invocation, &mut connected.policies, console).await
+        Verb::Policies(verb) => policies::run(verb, job, console).await,
+        Verb::ExportDefinitions => definitions::export(job, console).await,
+        Verb::ImportDefinitions => definitions::import(job, console).await,
+        Verb::ClusterStatus | Verb::Status => status::show(job, console).await,
+        Verb::Report => status::report(job, console).await,
+        Verb::Audit => auditing::run(job, console).await,
+        Verb::Access(verb) => access::run(verb, invocation, door()?, console).await,
+        Verb::SetAlarm(resource) => {
+            alarms::set(resource, begins_at, invocation, door()?, console).await
         }
-        Verb::ImportDefinitions => {
-            if invocation.options.banners() {
-                console.say(&definitions::import_banner(invocation));
-            }
-            let mut connected = connect::connect(target, connector).await?;
-            definitions::import(invocation, &mut connected.policies, console).await
+        Verb::Node(verb) => node::run(verb, limit, invocation, door()?, console).await,
+        Verb::Member(verb) => members::run(verb, wait, invocation, door()?, console).await,
+        Verb::Check(verb) => checks::run(verb, job, console).await,
+        Verb::About(verb) => about::run(verb, job, console).await,
+        Verb::Replicas(verb) => replicas::run(verb, job, console).await,
+        Verb::Await(verb) => awaiting::run(verb, job, console).await,
+        Verb::Process(verb) => process::run(verb, job, console).await,
+        Verb::Feature(verb) => features::run(verb, job, console).await,
+        Verb::Plugins(verb) => plugins::run(verb, job, console).await,
+        Verb::Idle(verb) => idle::run(verb, job, console).await,
+        Verb::Browse(verb) => {
+            browse::run(verb, invocation, &mut job.connect().await?, console).await
         }
-        Verb::ClusterStatus | Verb::Status => {
-            let connected = connect::connect(target, connector).await?;
-            show_status(invocation, &connected, console)
-        }
-        Verb::Audit => {
-            let mut connected = connect::connect(target, connector).await?;
-            audit_groups(invocation, &mut connected, console).await
-        }
-        Verb::Access(verb) => access::run(verb, invocation, target, connector, console).await,
-        Verb::Help
-        | Verb::Version
-        | Verb::AwaitStartup
-        | Verb::GenerateCertificates
-        | Verb::SetAlarm(_)
-        | Verb::Node(_)
-        | Verb::Member(_) => Ok(()),
+        Verb::Task(verb) => tasks::run(verb, job, console).await,
+        // They ask no node.
+        Verb::Help | Verb::Version | Verb::GenerateCertificates => Ok(()),
     }
-}
-
-fn show_status(
-    invocation: &Invocation,
-    connected: &Connected,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
-    let cluster = &connected.cluster;
-    let asked = connected.asked().and_then(|member| member.status.as_ref());
-    let Some(node) = asked else {
-        return Err(Failure::new(
-            Exit::Software,
-            "Error:\nthe node did not report its own status\n",
-        ));
-    };
-    let whole = invocation.manual.verb == Verb::ClusterStatus;
-    let json = match invocation.options.formatter() {
-        Formatter::Json => true,
-        Formatter::Table | Formatter::Pretty | Formatter::Csv | Formatter::Erlang => false,
-    };
-    if json {
-        let value =
-            if whole { report::cluster_status_json(cluster) } else { report::status_json(node) };
-        console.say(&format!("{value}\n"));
-        return Ok(());
-    }
-    if invocation.options.banners() {
-        let subject = if whole { "Cluster status" } else { "Status" };
-        console.say(&format!("{subject} of node {} ...\n", node.name));
-    }
-    console.say(&if whole { report::cluster_status(cluster) } else { report::status(node) });
-    Ok(())
-}
-
-/// Requests digests until every group can be compared, or until `AUDIT_TIMEOUT`. A few more rounds
-/// are made if replicas are about to reach the same last index, so that all that they have applied
-/// is compared.
-async fn audit_groups(
-    invocation: &Invocation,
-    connected: &mut Connected,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
-    if invocation.options.banners() {
-        console.say("Comparing the replicas of every group ...\n");
-    }
-    let mut audit = Audit::default();
-    let until = Instant::now() + AUDIT_TIMEOUT;
-    for round in 1.. {
-        let request =
-            wire::AuditRequest { caller: wire::caller(), scope: wire::Scope::Cluster.into() };
-        let answer = connected.client.get_audit(request).await;
-        audit.add(&answer.map_err(|status| call_failure(&status))?.into_inner().digests);
-        let is_enough = audit.is_settled() || (audit.is_complete() && round >= AUDIT_ROUNDS);
-        if is_enough || Instant::now() > until {
-            break;
-        }
-        sleep(AUDIT_PAUSE).await;
-    }
-    let names = Names::of(&connected.cluster);
-    let replicas = |group| audit::replicas(&connected.cluster, group);
-    let (lines, agree) = audit::report(&audit.findings(), replicas, &names);
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    console.say(&text);
-    if agree {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::Software, "Error:\nnot all replicas are known to be identical\n"))
-}
-
-/// Waits until a node serves; the node may not be running yet.
-async fn await_startup(
-    target: &Target,
-    connector: &Connector,
-    limit: Duration,
-) -> Result<(), Failure> {
-    let until = Instant::now() + limit;
-    let mut last = None;
-    while Instant::now() < until {
-        let left = until.saturating_duration_since(Instant::now());
-        let attempt = async {
-            let mut connected = connect::connect(target, connector).await?;
-            let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            let request = wire::AwaitRequest { caller: wire::caller(), timeout_ms };
-            let answer = connected.client.await_startup(request).await;
-            answer.map(|_| ()).map_err(|status| call_failure(&status))
-        };
-        match timeout(left + AWAIT_PAUSE, attempt).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(failure)) => last = Some(failure),
-            Err(_) => {}
-        }
-        sleep(AWAIT_PAUSE).await;
-    }
-    Err(last.unwrap_or_else(|| {
-        Failure::new(Exit::TimedOut, format!("Error:\n{} did not answer in time\n", target.text))
-    }))
 }

@@ -1,13 +1,17 @@
-//! `ping`, `drain` and `revive`: whether a node makes progress, and its maintenance (CTL-16, MEM 13).
+//! `ping`, `drain`, `revive` and their kin: whether a node makes progress, and its maintenance (CTL-16,
+//! MEM 13).
 
 use super::Console;
 use super::command::{Manual, Verb, plain};
 use super::connect::{self, Target, call_failure};
 use super::exit::{Exit, Failure};
 use super::options::Invocation;
+use super::progress::{Progress, beside};
 use quorate_management::wire;
 use quorate_rpc::Connector;
+use std::cell::RefCell;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// A verb about one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +19,16 @@ pub(crate) enum NodeVerb {
     Ping,
     Drain,
     Revive,
+    /// RabbitMQ's stop of the application: the node takes no part but keeps its replicas.
+    StopApp,
+    StartApp,
+    PostUpgrade,
 }
 
+/// How long a revival is tried again: the node may just be restarted.
+const REVIVE_MAX: Duration = Duration::from_secs(10);
+/// Pause between attempts and questions.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Time that a command has beyond the one that the node waits: for connecting, and for the answer.
 pub(super) const MARGIN: Duration = Duration::from_secs(10);
 
@@ -48,6 +60,33 @@ pub(crate) const MANUALS: &[Manual] = &[
         (0, 0),
         &[],
     ),
+    plain(
+        Verb::Node(NodeVerb::StopApp),
+        "stop_app",
+        "Nodes",
+        "[--timeout <timeout>]",
+        "Puts the node in maintenance mode as drain does, leaving its process running",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::Node(NodeVerb::StartApp),
+        "start_app",
+        "Nodes",
+        "[--timeout <timeout>]",
+        "Puts the node out of maintenance mode as revive does",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::Node(NodeVerb::PostUpgrade),
+        "post_upgrade",
+        "Upgrade",
+        "[--timeout <timeout>]",
+        "Moves leaderships to their preferred nodes, which is all that is to be done after an upgrade",
+        (0, 0),
+        &[],
+    ),
 ];
 
 fn banner(verb: NodeVerb, target: &Target, limit: Duration) -> String {
@@ -60,6 +99,11 @@ fn banner(verb: NodeVerb, target: &Target, limit: Duration) -> String {
         NodeVerb::Revive => format!(
             "Will put node {node} back into regular operating mode. The node will again serve client traffic and host primary queue replicas.\n"
         ),
+        NodeVerb::StopApp => format!("Stopping rabbit application on node {node} ...\n"),
+        NodeVerb::StartApp => format!("Starting node {node} ...\n"),
+        NodeVerb::PostUpgrade => {
+            "Executing post upgrade tasks...\nRebalancing queue masters...\n".to_owned()
+        }
     }
 }
 
@@ -74,33 +118,97 @@ pub(super) async fn run(
     if invocation.options.banners() {
         console.say(&banner(verb, target, limit));
     }
-    let mut connected = connect::connect(target, connector).await?;
-    let (caller, operator) = (wire::caller(), operator());
+    let mut progress = Progress::of(&invocation.options);
     match verb {
         NodeVerb::Ping => {
-            let node = connected.asked().and_then(|member| member.status.as_ref());
-            match node.map_or("", |node| node.not_live.as_str()) {
-                "" => console.say("Ping succeeded\n"),
-                why => return Err(Failure::new(Exit::Unavailable, format!("Error:\n{why}\n"))),
+            // Only this node is asked, so that no other one makes it seem dead.
+            let (_, node) = connect::connect_to_node(target, connector).await?;
+            if !node.not_live.is_empty() {
+                let text = format!("Error:\n{}\n", node.not_live);
+                return Err(Failure::new(Exit::Unavailable, text));
             }
+            console.say("Ping succeeded\n");
+            Ok(())
         }
-        NodeVerb::Drain => {
-            let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            let request = wire::DrainRequest { caller, timeout_ms, operator };
-            let reply = connected.client.drain(request).await;
-            let left = left(&reply.map_err(|status| call_failure(&status))?.into_inner());
-            if let Some(left) = left {
-                let text = format!("Error:\nthe node is drained, but not done in time: {left}\n");
-                return Err(Failure::new(Exit::TimedOut, text));
-            }
+        NodeVerb::Drain | NodeVerb::StopApp => {
+            drain(limit, (target, connector), (&mut progress, console)).await
         }
-        NodeVerb::Revive => {
-            let request = wire::ReviveRequest { caller, operator };
-            let reply = connected.client.revive(request).await;
-            reply.map_err(|status| call_failure(&status))?;
+        NodeVerb::Revive | NodeVerb::StartApp => {
+            let text = |elapsed: Duration| format!("{} s: asking the node", elapsed.as_secs());
+            let limit = limit.min(REVIVE_MAX);
+            progress.during(console, revive(limit, target, connector), text).await
+        }
+        NodeVerb::PostUpgrade => {
+            let mut client = connect::connect(target, connector).await?.client;
+            let (caller, scope) = (wire::caller(), wire::Scope::Cluster.into());
+            let request = wire::RebalanceRequest { caller, scope, operator: operator() };
+            let text =
+                |elapsed: Duration| format!("moving leaderships for {} s", elapsed.as_secs());
+            let reply = progress.during(console, client.rebalance(request), text).await;
+            // What stays is moved by the nodes themselves later.
+            reply.map(drop).map_err(|status| call_failure(&status))
         }
     }
-    Ok(())
+}
+
+/// Drains the node, and shows meanwhile what it still has.
+async fn drain(
+    limit: Duration,
+    (target, connector): (&Target, &Connector),
+    (progress, console): (&mut Progress, &mut Console<'_>),
+) -> Result<(), Failure> {
+    let (mut client, _) = connect::connect_to_node(target, connector).await?;
+    let mut watching = client.clone();
+    let timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    let request = wire::DrainRequest { caller: wire::caller(), timeout_ms, operator: operator() };
+    let has = RefCell::new(String::new());
+    let watch = async {
+        loop {
+            sleep(PAUSE).await;
+            let request = wire::NodeRequest { caller: wire::caller() };
+            if let Ok(node) = watching.get_node(request).await {
+                has.replace(still(&node.into_inner()));
+            }
+        }
+    };
+    let text = |elapsed: Duration| {
+        let (elapsed, limit) = (elapsed.as_secs(), limit.as_secs());
+        format!("draining for {elapsed} s of {limit} s{}", has.borrow())
+    };
+    let work = beside(client.drain(request), watch);
+    let reply = progress.during(console, work, text).await;
+    match left(&reply.map_err(|status| call_failure(&status))?.into_inner()) {
+        None => Ok(()),
+        Some(left) => {
+            let text = format!("Error:\nthe node is drained, but not done in time: {left}\n");
+            Err(Failure::new(Exit::TimedOut, text))
+        }
+    }
+}
+
+/// What a node that is being drained still has.
+fn still(node: &wire::Node) -> String {
+    let led = node.groups.iter().filter(|group| group.role == "leader").count();
+    format!(": it leads {led} groups and has {} client connections", node.connections)
+}
+
+/// Revives the node; tried again while it cannot be reached, since a revival may be repeated.
+async fn revive(limit: Duration, target: &Target, connector: &Connector) -> Result<(), Failure> {
+    let until = Instant::now() + limit;
+    loop {
+        let attempt = async {
+            let (mut client, _) = connect::connect_to_node(target, connector).await?;
+            let request = wire::ReviveRequest { caller: wire::caller(), operator: operator() };
+            let reply = client.revive(request).await;
+            reply.map(drop).map_err(|status| call_failure(&status))
+        };
+        match attempt.await {
+            Err(failure) if failure.exit == Exit::Unavailable && Instant::now() < until => {
+                sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// What a drained node still has, as text; `None`: nothing.

@@ -1,9 +1,13 @@
 //! The command line of `quorate ctl`, parsed like rabbitmqctl's: options may be anywhere.
 
+mod table;
+
 use super::command::{self, Manual};
 use super::exit::{Exit, Failure};
+use super::idle;
 use std::path::PathBuf;
 use std::time::Duration;
+use table::{Option_, option, plugins_option};
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) quiet: bool,
     pub(crate) silent: bool,
     pub(crate) help: bool,
+    /// Only checks the command line.
+    pub(crate) dry_run: bool,
+    /// An option about Erlang's cookie was given, which has no effect.
+    pub(crate) cookie: bool,
     pub(crate) priority: Option<i64>,
     pub(crate) apply_to: Option<String>,
     /// Long names of the given switches, without dashes.
@@ -45,6 +53,12 @@ impl Options {
     /// The value of a verb's own option; the last one counts.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let given = self.values.iter().rev().find(|(option, _)| *option == name);
+        given.map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a verb's own option, in their order.
+    pub(crate) fn all_values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let given = self.values.iter().filter(move |(option, _)| *option == name);
         given.map(|(_, value)| value.as_str())
     }
 
@@ -78,69 +92,13 @@ pub(crate) struct Invocation {
     pub(crate) arguments: Vec<String>,
 }
 
-/// An option, by its effect and its value.
-enum Option_ {
-    Node,
-    Vhost,
-    Timeout,
-    Formatter,
-    SecretFile,
-    /// A setting of TLS.
-    Tls(&'static str),
-    Quiet,
-    Silent,
-    Help,
-    /// Long node names: accepted without effect.
-    Ignored,
-    Switch(&'static str),
-    Priority,
-    ApplyTo,
-    Format,
-    /// An option of some verbs, with a value.
-    Valued(&'static str),
-}
-
-fn option(name: &str) -> Option<Option_> {
-    Some(match name {
-        "-n" | "--node" => Option_::Node,
-        "-p" | "--vhost" => Option_::Vhost,
-        "-t" | "--timeout" => Option_::Timeout,
-        "--formatter" => Option_::Formatter,
-        "--cluster-secret-file" => Option_::SecretFile,
-        "--rpc-tls" => Option_::Tls("rpc_tls"),
-        "--rpc-tls-certificate-file" => Option_::Tls("rpc_tls_certificate_file"),
-        "--rpc-tls-key-file" => Option_::Tls("rpc_tls_key_file"),
-        "--rpc-tls-ca-file" => Option_::Tls("rpc_tls_ca_file"),
-        "-q" | "--quiet" => Option_::Quiet,
-        "-s" | "--silent" => Option_::Silent,
-        "-?" | "--help" => Option_::Help,
-        "-l" | "--longnames" => Option_::Ignored,
-        "--priority" => Option_::Priority,
-        "--format" => Option_::Format,
-        "--apply-to" => Option_::ApplyTo,
-        "--no-table-headers" => Option_::Switch("no-table-headers"),
-        "--online" => Option_::Switch("online"),
-        "--offline" => Option_::Switch("offline"),
-        "--local" => Option_::Switch("local"),
-        "-e" | "--if-empty" => Option_::Switch("if-empty"),
-        "-u" | "--if-unused" => Option_::Switch("if-unused"),
-        "--pre-hashed-password" => Option_::Switch("pre-hashed-password"),
-        "--global" => Option_::Switch("global"),
-        "--description" => Option_::Valued("description"),
-        "--tags" => Option_::Valued("tags"),
-        "--default-queue-type" => Option_::Valued("default-queue-type"),
-        "--user" => Option_::Valued("user"),
-        "--host" => Option_::Valued("host"),
-        "--limit" => Option_::Valued("limit"),
-        "--wait" => Option_::Valued("wait"),
-        "--drain" => Option_::Switch("drain"),
-        _ => return None,
-    })
-}
-
 /// The options found so far, and the invalid ones.
 #[derive(Default)]
 struct Reading {
+    /// The tool is `rabbitmq-plugins`, whose short options are its own.
+    is_plugins: bool,
+    /// The verb is `shutdown`, whose `--wait` has no value.
+    is_shutdown: bool,
     options: Options,
     words: Vec<String>,
     invalid: Vec<(String, String)>,
@@ -148,7 +106,11 @@ struct Reading {
 
 impl Reading {
     fn take(&mut self, name: &str, given: Option<String>, rest: &mut impl Iterator<Item = String>) {
-        let Some(option) = option(name) else {
+        let own = if self.is_plugins { plugins_option(name) } else { None };
+        let own = own.or_else(|| {
+            (self.is_shutdown && name == "--wait").then_some(Option_::Switch("wait-for-end"))
+        });
+        let Some(option) = own.or_else(|| option(name)) else {
             return self.invalid.push((name.to_owned(), given.unwrap_or_default()));
         };
         let options = &mut self.options;
@@ -156,9 +118,12 @@ impl Reading {
             Option_::Quiet => options.quiet = true,
             Option_::Silent => options.silent = true,
             Option_::Help => options.help = true,
+            Option_::DryRun => options.dry_run = true,
             Option_::Ignored => {}
             Option_::Switch(switch) => options.switches.push(switch),
             Option_::Node
+            | Option_::IgnoredValue
+            | Option_::Cookie
             | Option_::Vhost
             | Option_::Timeout
             | Option_::Formatter
@@ -215,10 +180,13 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
                 _ => return false,
             });
         }
+        Option_::Cookie => options.cookie = true,
         Option_::Quiet
         | Option_::Silent
         | Option_::Help
+        | Option_::DryRun
         | Option_::Ignored
+        | Option_::IgnoredValue
         | Option_::Switch(_) => {}
     }
     true
@@ -229,7 +197,11 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
 /// # Errors
 /// The command line is invalid; exit code 64.
 pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failure> {
-    let mut reading = Reading::default();
+    let mut reading = Reading {
+        is_plugins: program == command::PLUGINS_TOOL,
+        is_shutdown: line.iter().any(|word| word == "shutdown"),
+        ..Reading::default()
+    };
     let mut rest = line.iter().cloned();
     while let Some(word) = rest.next() {
         if word == "--" {
@@ -249,8 +221,9 @@ pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failur
         let exit = if reading.options.help { Exit::Done } else { Exit::Usage };
         return Err(Failure::new(exit, command::overview(program)));
     };
-    let Some(manual) = command::find(&name) else {
-        return Err(Failure::new(Exit::Usage, command::unknown(&name)));
+    let Some(manual) = command::find(&name, program) else {
+        let unknown = || Failure::new(Exit::Usage, command::unknown(&name, program));
+        return Err(idle::lacking(&name).unwrap_or_else(unknown));
     };
     let stray = reading.options.switches.iter().filter(|name| !manual.switches.contains(name));
     reading.invalid.extend(stray.map(|name| (format!("--{name}"), "true".to_owned())));
@@ -354,7 +327,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): too many arguments.
@@ -363,7 +336,7 @@ mod tests {
 
             Usage
 
-            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--force] [--timeout <timeout>]
 
             ----
             Error (argument validation): Invalid options for this command:

@@ -1,18 +1,23 @@
 //! Policies, operator policies and runtime parameters (CTL-01 to CTL-03, CTL-08).
 
+mod manuals;
+
+pub(crate) use manuals::MANUALS;
+
 use super::Console;
 use super::command::{ParameterScope, PolicyVerb};
 use super::connect::{PolicyClient, call_failure};
 use super::exit::{Exit, Failure};
 use super::format::{Sheet, render};
-use super::options::Invocation;
+use super::job::Job;
+use super::options::{Formatter, Invocation};
 use super::value::Value;
-use quorate_catalog::PolicyKind;
+use quorate_catalog::{PolicyKind, is_pattern_of};
 use quorate_management::wire;
 use tonic::{Code, Status, Streaming};
 
 /// The positional argument at an index; the number of arguments has been checked.
-fn argument(invocation: &Invocation, place: usize) -> &str {
+pub(super) fn argument(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
 
@@ -24,7 +29,7 @@ fn word(kind: PolicyKind, user: &'static str, operator: &'static str) -> &'stati
 }
 
 /// The line that rabbitmqctl prints before the answer.
-pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
+fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
     let [first, second, third] = [0, 1, 2].map(|place| argument(invocation, place));
     let options = &invocation.options;
     let vhost = options.vhost();
@@ -45,6 +50,11 @@ pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
             let kind = word(kind, "policies", "operator policy overrides");
             format!("Listing {kind} for vhost \"{vhost}\" ...\n")
         }
+        PolicyVerb::ListMatching => {
+            let kind = options.value("object-type").unwrap_or("queue");
+            format!("Listing policies that match {kind} '{first}' in vhost '{vhost}' ...\n")
+        }
+        PolicyVerb::SetClusterName => format!("Setting cluster name to {first} ...\n"),
         PolicyVerb::SetParameter(ParameterScope::VirtualHost) => format!(
             "Setting runtime parameter \"{second}\" for component \"{first}\" to \"{third}\" in \
              vhost \"{vhost}\" ...\n"
@@ -69,7 +79,19 @@ pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
 }
 
 /// Carries out a verb.
-pub(super) async fn obey(
+pub(super) async fn run(
+    verb: PolicyVerb,
+    job: &Job<'_>,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    if job.invocation.options.banners() {
+        console.say(&banner(verb, job.invocation));
+    }
+    let mut connected = job.connect().await?;
+    obey(verb, job.invocation, &mut connected.policies, console).await
+}
+
+async fn obey(
     verb: PolicyVerb,
     invocation: &Invocation,
     client: &mut PolicyClient,
@@ -95,6 +117,15 @@ pub(super) async fn obey(
             console.say(&render(&sheet, options.formatter(), options.headers()));
             Ok(())
         }
+        PolicyVerb::ListMatching => {
+            let sheet = policies(matching(invocation, client).await?);
+            let formatter = options.formatter.unwrap_or(Formatter::Pretty);
+            console.say(&render(&sheet, formatter, options.headers()));
+            Ok(())
+        }
+        PolicyVerb::SetClusterName => {
+            client.set_parameter(cluster_name_request(invocation)).await.map(drop)
+        }
         PolicyVerb::ListParameters(scope) => {
             let listed = client.list_parameters(parameter_request(scope, invocation)).await;
             let sheet = parameters(scope, collect(listed).await?);
@@ -106,7 +137,7 @@ pub(super) async fn obey(
 }
 
 /// The refusal of a node, as RabbitMQ's text and exit code.
-fn refusal(status: &Status) -> Failure {
+pub(super) fn refusal(status: &Status) -> Failure {
     let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
     if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {
         return told(Exit::Unavailable);
@@ -125,7 +156,68 @@ async fn collect<T>(
     Ok(items)
 }
 
-fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
+/// The global parameter with the name of the cluster.
+const CLUSTER_NAME: &str = "cluster_name";
+
+fn cluster_name_request(invocation: &Invocation) -> wire::SetParameterRequest {
+    let value = serde_json::Value::from(argument(invocation, 0)).to_string();
+    let name = CLUSTER_NAME.to_owned();
+    let parameter = Some(wire::Parameter { name, value, ..wire::Parameter::default() });
+    wire::SetParameterRequest { caller: wire::caller(), parameter }
+}
+
+/// The name of the cluster that was set, if one was.
+pub(super) async fn cluster_name(client: &mut PolicyClient) -> Result<Option<String>, Failure> {
+    let request = wire::ParameterRequest { caller: wire::caller(), ..Default::default() };
+    let parameters = collect(client.list_parameters(request).await).await?;
+    let named = parameters.into_iter().find(|parameter| parameter.name == CLUSTER_NAME);
+    Ok(named.and_then(|parameter| serde_json::from_str(&parameter.value).ok()))
+}
+
+/// The policies of a virtual host.
+pub(super) async fn of_vhost(
+    kind: PolicyKind,
+    vhost: &str,
+    client: &mut PolicyClient,
+) -> Result<Vec<wire::Policy>, Failure> {
+    let request = wire::PolicyRequest {
+        caller: wire::caller(),
+        operator: kind == PolicyKind::Operator,
+        vhost: vhost.to_owned(),
+        name: String::new(),
+    };
+    collect(client.list_policies(request).await).await
+}
+
+/// The policies that match a name, the one with the highest priority first.
+async fn matching(
+    invocation: &Invocation,
+    client: &mut PolicyClient,
+) -> Result<Vec<wire::Policy>, Failure> {
+    let options = &invocation.options;
+    let of_queues = match options.value("object-type") {
+        None | Some("queue") => true,
+        Some("exchange") => false,
+        Some(other) => {
+            let text = format!("Error:\n--object-type is queue or exchange, not '{other}'\n");
+            return Err(Failure::new(Exit::Data, text));
+        }
+    };
+    let mut policies = of_vhost(PolicyKind::User, options.vhost(), client).await?;
+    policies.retain(|policy| {
+        let applies = match policy.apply_to.as_str() {
+            "all" => true,
+            "exchanges" => !of_queues,
+            _ => of_queues,
+        };
+        applies && is_pattern_of(&policy.pattern, argument(invocation, 0))
+    });
+    policies.sort_by_key(|policy| std::cmp::Reverse(policy.priority));
+    Ok(policies)
+}
+
+/// The request that sets a policy.
+pub(super) fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
     let options = &invocation.options;
     let policy = wire::Policy {
         operator: kind == PolicyKind::Operator,
@@ -139,7 +231,8 @@ fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyReque
     wire::SetPolicyRequest { caller: wire::caller(), policy: Some(policy) }
 }
 
-fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
+/// The request about a policy.
+pub(super) fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
     wire::PolicyRequest {
         caller: wire::caller(),
         operator: kind == PolicyKind::Operator,

@@ -2,8 +2,9 @@
 
 use super::Console;
 use super::command::Verb;
-use super::connect::{Connected, call_failure};
+use super::connect::call_failure;
 use super::exit::{Exit, Failure};
+use super::job::Job;
 use super::options::Invocation;
 use quorate_management::wire;
 use tonic::Code;
@@ -13,7 +14,7 @@ fn name(invocation: &Invocation) -> &str {
 }
 
 /// The line that rabbitmqctl prints before the answer.
-pub(super) fn banner(invocation: &Invocation) -> String {
+fn banner(invocation: &Invocation) -> String {
     let (name, vhost) = (name(invocation), invocation.options.vhost());
     if invocation.manual.verb == Verb::PurgeQueue {
         return format!("Purging queue '{name}' in vhost '{vhost}' ...\n");
@@ -29,11 +30,12 @@ pub(super) fn banner(invocation: &Invocation) -> String {
 }
 
 /// Deletes or purges.
-pub(super) async fn change(
-    invocation: &Invocation,
-    connected: &mut Connected,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn change(job: &Job<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = job.invocation;
+    if invocation.options.banners() {
+        console.say(&banner(invocation));
+    }
+    let mut connected = job.connect().await?;
     let request = wire::QueueRequest {
         caller: wire::caller(),
         vhost: invocation.options.vhost().to_owned(),

@@ -1,6 +1,8 @@
 //! `cluster_status` and `status`, in rabbitmqctl's layout.
 
 use super::names::Names;
+use super::plugins::PLUGINS;
+use quorate_management::FEATURE_FLAGS;
 use quorate_management::wire::{Cluster, Member, Node, Placement};
 use serde_json::{Value, json};
 
@@ -25,14 +27,18 @@ fn statuses(cluster: &Cluster) -> impl Iterator<Item = (&Member, &Node)> {
     cluster.members.iter().filter_map(|member| member.status.as_ref().map(|node| (member, node)))
 }
 
-fn cluster_name(cluster: &Cluster) -> String {
+/// The name that was set, or else the id of the cluster.
+fn cluster_name(cluster: &Cluster, set: Option<&str>) -> String {
+    if let Some(name) = set {
+        return name.to_owned();
+    }
     match cluster.cluster_id {
         0 => "(not formed yet)".to_owned(),
         id => format!("{id:016x}"),
     }
 }
 
-fn alarm_line(node: &Node, alarm: &str) -> String {
+pub(super) fn alarm_line(node: &Node, alarm: &str) -> String {
     match alarm {
         "memory" => format!("Memory alarm on node {}", node.name),
         "disk" => format!("Free disk space alarm on node {}", node.name),
@@ -67,12 +73,12 @@ fn machine_line(cluster: &Cluster) -> String {
 }
 
 /// The report of `cluster_status`.
-pub(crate) fn cluster_status(cluster: &Cluster) -> String {
+pub(crate) fn cluster_status(cluster: &Cluster, name: Option<&str>) -> String {
     let mut report = Report::default();
     let cores: u32 = statuses(cluster).map(|(_, node)| node.cores).sum();
     let leader = cluster.members.iter().find(|member| member.id == cluster.catalog_leader);
     let basics = [
-        format!("Cluster name: {}", cluster_name(cluster)),
+        format!("Cluster name: {}", cluster_name(cluster, name)),
         format!("Catalog leader: {}", leader.map_or("(none)", |leader| leader.name.as_str())),
         format!("Total CPU cores available cluster-wide: {cores}"),
         machine_line(cluster),
@@ -103,12 +109,15 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     let alarms = statuses(cluster)
         .flat_map(|(_, node)| node.alarms.iter().map(|alarm| alarm_line(node, alarm)));
     report.section("Alarms", alarms);
+    report.section("Network Partitions", []);
     let listeners = statuses(cluster).flat_map(|(member, node)| {
         node.listeners
             .iter()
             .map(|listener| format!("Node: {}, {}", member.name, listener_line(listener)))
     });
     report.section("Listeners", listeners);
+    let flags = FEATURE_FLAGS.iter().map(|(name, _)| format!("Flag: {name}, state: enabled"));
+    report.section("Feature flags", flags);
     report.section("Groups", group_lines(cluster));
     report.section("Members", cluster.members.iter().map(member_line));
     let names = Names::of(cluster);
@@ -165,7 +174,7 @@ fn group_lines(cluster: &Cluster) -> Vec<String> {
 }
 
 /// `cluster_status --formatter json`, with rabbitmqctl's keys.
-pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
+pub(crate) fn cluster_status_json(cluster: &Cluster, name: Option<&str>) -> Value {
     let by_node = |value: fn(&Node) -> Value| -> Value {
         let pairs = statuses(cluster).map(|(member, node)| (member.name.clone(), value(node)));
         Value::Object(pairs.collect())
@@ -180,9 +189,10 @@ pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
         .collect();
     json!({
         "alarms": alarms,
-        "cluster_name": cluster_name(cluster),
+        "cluster_name": cluster_name(cluster, name),
         "cluster_tags": [],
         "cpu_cores": by_node(|node| json!(node.cores)),
+        "feature_flags": FEATURE_FLAGS.iter().map(flag_json).collect::<Value>(),
         "disk_nodes": names(cluster.members.iter().collect()),
         "ram_nodes": [],
         "running_nodes": names(cluster.members.iter().filter(|member| member.running).collect()),
@@ -209,6 +219,17 @@ pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
         "machine_version": cluster.machine_version,
         "members": cluster.members.iter().map(member_json).collect::<Value>(),
         "placement": cluster.placement.iter().map(placement_json).collect::<Value>(),
+    })
+}
+
+fn flag_json((name, description): &(&str, &str)) -> Value {
+    json!({
+        "name": name,
+        "desc": description,
+        "doc_url": "",
+        "provided_by": "rabbit",
+        "stability": "stable",
+        "state": "enabled",
     })
 }
 
@@ -254,7 +275,7 @@ fn groups_json(node: &Node) -> Value {
 }
 
 /// A number of bytes in units of 10^9, with four decimal places, as in rabbitmqctl.
-fn gigabytes(bytes: u64) -> String {
+pub(super) fn gigabytes(bytes: u64) -> String {
     let parts = bytes / 100_000;
     format!("{}.{:04} gb", parts / 10_000, parts % 10_000)
 }
@@ -266,6 +287,7 @@ pub(crate) fn status(node: &Node) -> String {
         format!("OS PID: {}", node.os_pid),
         "OS: Linux".to_owned(),
         format!("Uptime (seconds): {}", node.uptime_s),
+        format!("Is under maintenance?: {}", node.drained),
         format!("{} version: {}", node.product, node.product_version),
         format!("Quorate version: {}", node.version),
         format!("Node name: {}", node.name),
@@ -273,9 +295,12 @@ pub(crate) fn status(node: &Node) -> String {
         format!("Ready: {}", if node.ready { "yes" } else { node.not_ready.as_str() }),
     ];
     report.section("Runtime", runtime);
+    let plugins = PLUGINS.iter().map(|(name, _)| format!(" * {name}"));
+    report.section("Plugins", plugins);
     report.section("Data directory", [format!("Node data directory: {}", node.data_dir)]);
     let files = Some(&node.config_file).filter(|file| !file.is_empty());
     report.section("Config files", files.map(|file| format!(" * {file}")));
+    report.section("Log file(s)", [" * <stderr>".to_owned()]);
     report.section("Alarms", node.alarms.iter().map(|alarm| alarm_line(node, alarm)));
     let memory = [
         format!("Total memory used: {}", gigabytes(node.memory_bytes)),
@@ -313,7 +338,7 @@ pub(crate) fn status(node: &Node) -> String {
     report.text
 }
 
-fn capitalised_listener(listener: &quorate_management::wire::Listener) -> String {
+pub(super) fn capitalised_listener(listener: &quorate_management::wire::Listener) -> String {
     listener_line(listener).replacen("interface", "Interface", 1)
 }
 
@@ -328,6 +353,9 @@ pub(crate) fn status_json(node: &Node) -> Value {
         "quorate_version": node.version,
         "node_name": node.name,
         "node_id": node.id,
+        "is_under_maintenance": node.drained,
+        "active_plugins": PLUGINS.iter().map(|(name, _)| json!(name)).collect::<Value>(),
+        "log_files": ["<stderr>"],
         "is_ready": node.ready,
         "not_ready": node.not_ready,
         "data_directory": node.data_dir,

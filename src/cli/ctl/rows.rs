@@ -114,9 +114,10 @@ pub(crate) const QUEUES: &[Column<QueueRow>] = &[
     column("message_bytes_ready", |row, _| counted(row, |it| it.ready_bytes)),
     column("message_bytes_unacknowledged", |row, _| counted(row, |it| it.unacknowledged_bytes)),
     column("messages", |row, _| {
-        counted(row, |it| it.ready + it.unacknowledged + it.dead_letters_waiting)
+        counted(row, |it| it.ready + it.unacknowledged + it.delayed + it.dead_letters_waiting)
     }),
     column("messages_dead_letters_waiting", |row, _| counted(row, |it| it.dead_letters_waiting)),
+    column("messages_delayed", |row, _| counted(row, |it| it.delayed)),
     unused("messages_persistent"),
     unused("messages_ram"),
     column("messages_ready", |row, _| counted(row, |it| it.ready)),

@@ -1,10 +1,20 @@
 //! Complete commands against a real admin service over TCP, with simulated views behind it.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::too_many_lines, reason = "transcripts, one line after the other")]
 
+mod about;
 mod access;
+mod audit;
+mod checks;
+mod facts;
+mod failures;
 mod members;
 mod node;
+mod others;
+mod process;
+mod replicas;
+mod users;
 mod world;
 
 use super::*;
@@ -13,14 +23,20 @@ use world::{Cluster, start};
 
 /// The command, its standard output, its standard error and its exit code.
 fn transcript(cluster: &Cluster, line: &str) -> String {
-    let line = line.replace("NODE", &cluster.addresses[0]);
+    transcript_of("rabbitmqctl", cluster, line)
+}
+
+/// The same of another tool.
+fn transcript_of(program: &str, cluster: &Cluster, line: &str) -> String {
+    let other = cluster.addresses.last().unwrap();
+    let line = line.replace("NODE", &cluster.addresses[0]).replace("OTHER", other);
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let secret = cluster.secret_file.path().display().to_string();
     let mut words_with_secret = vec!["--cluster-secret-file".to_owned(), secret.clone()];
     words_with_secret.extend(words);
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut console = Console { out: &mut out, err: &mut err };
-    let code = run(&words_with_secret, "rabbitmqctl", &mut console);
+    let code = run(&words_with_secret, program, &mut console);
     let mut text = format!("$ {}\n", line.replace(&cluster.addresses[0], "NODE"));
     text.push_str(&masked(&String::from_utf8(out).unwrap()));
     for line in String::from_utf8(err).unwrap().lines() {
@@ -30,7 +46,8 @@ fn transcript(cluster: &Cluster, line: &str) -> String {
     for (at, address) in cluster.addresses.iter().enumerate() {
         text = text.replace(address, &format!("ADDRESS{}", at + 1));
     }
-    text.replace(&format!("--cluster-secret-file {secret} "), "")
+    let own = format!("PID {}", std::process::id());
+    text.replace(&format!("--cluster-secret-file {secret} "), "").replace(&own, "PID *")
 }
 
 /// The text without parts that differ from machine to machine.
@@ -257,7 +274,7 @@ fn the_cluster_is_described() {
         Cluster name: 00000000000000c1
         Catalog leader: rabbit1@127.0.0.1
         Total CPU cores available cluster-wide: *
-        Machine version: 2
+        Machine version: 3
 
         Disk Nodes
 
@@ -293,10 +310,39 @@ fn the_cluster_is_described() {
 
         Free disk space alarm on node rabbit2@127.0.0.1
 
+        Network Partitions
+
+        (none)
+
         Listeners
 
         Node: rabbit1@127.0.0.1, interface: 127.0.0.1, port: 5672, protocol: amqp, purpose: AMQP 0-9-1
         Node: rabbit2@127.0.0.1, interface: 127.0.0.1, port: 5673, protocol: amqp, purpose: AMQP 0-9-1
+
+        Feature flags
+
+        Flag: classic_mirrored_queue_version, state: enabled
+        Flag: detailed_queues_endpoint, state: enabled
+        Flag: direct_exchange_routing_v2, state: enabled
+        Flag: drop_unroutable_metric, state: enabled
+        Flag: empty_basic_get_metric, state: enabled
+        Flag: feature_flags_v2, state: enabled
+        Flag: implicit_default_bindings, state: enabled
+        Flag: khepri_db, state: enabled
+        Flag: listener_records_in_ets, state: enabled
+        Flag: maintenance_mode_status, state: enabled
+        Flag: message_containers, state: enabled
+        Flag: message_containers_deaths_v2, state: enabled
+        Flag: quorum_queue, state: enabled
+        Flag: rabbit_exchange_type_local_random, state: enabled
+        Flag: rabbitmq_4.0.0, state: enabled
+        Flag: rabbitmq_4.1.0, state: enabled
+        Flag: rabbitmq_4.2.0, state: enabled
+        Flag: rabbitmq_4.3.0, state: enabled
+        Flag: stream_queue, state: enabled
+        Flag: tracking_records_in_ets, state: enabled
+        Flag: user_limits, state: enabled
+        Flag: virtual_host_metadata, state: enabled
 
         Groups
 
@@ -353,11 +399,24 @@ fn a_node_is_described() {
         OS PID: *
         OS: Linux
         Uptime (seconds): *
+        Is under maintenance?: false
         RabbitMQ version: 4.3.5
         Quorate version: 0.1.0
         Node name: rabbit1@127.0.0.1
         Node id: 1
         Ready: yes
+
+        Plugins
+
+         * rabbitmq_auth_mechanism_ssl
+         * rabbitmq_consistent_hash_exchange
+         * rabbitmq_delayed_message_exchange
+         * rabbitmq_management
+         * rabbitmq_management_agent
+         * rabbitmq_prometheus
+         * rabbitmq_random_exchange
+         * rabbitmq_sharding
+         * rabbitmq_web_dispatch
 
         Data directory
 
@@ -366,6 +425,10 @@ fn a_node_is_described() {
         Config files
 
          * /etc/quorate.toml
+
+        Log file(s)
+
+         * <stderr>
 
         Alarms
 
@@ -418,70 +481,4 @@ fn a_node_is_found_by_its_name_behind_another() {
     let line = format!("-n rabbit@127.0.0.1:{port} -q status");
     let status = transcript(&cluster, &line);
     assert!(status.contains("Node name: rabbit1@127.0.0.1\n"), "{status}");
-}
-
-#[test]
-fn an_audit_compares_replicas_and_fails_where_they_differ() {
-    let mut cluster = start(2);
-    expect![[r#"
-        $ -n NODE audit
-        Comparing the replicas of every group ...
-        group 0	same	index 19	digest 0000000000000abc	2 of 2 replicas
-        group 1	same	index 30	digest 0000000000000def	2 of 2 replicas
-        = 0
-    "#]]
-    .assert_eq(&transcript(&cluster, "-n NODE audit"));
-    cluster.worlds[1].spoil_digest();
-    expect![[r#"
-        $ -n NODE audit
-        Comparing the replicas of every group ...
-        group 0	same	index 19	digest 0000000000000abc	2 of 2 replicas
-        group 1	DIFFERENT	index 30	rabbit1@127.0.0.1 0000000000000def, rabbit2@127.0.0.1 0000000000000df0
-        ! Error:
-        ! not all replicas are known to be identical
-        = 70
-    "#]].assert_eq(&transcript(&cluster, "-n NODE audit"));
-}
-
-#[test]
-fn a_start_is_awaited_and_a_late_one_reported() {
-    let mut cluster = start(1);
-    assert_eq!(transcript(&cluster, "-n NODE await_startup"), "$ -n NODE await_startup\n= 0\n");
-    cluster.worlds[0].unready();
-    expect![[r#"
-        $ -n NODE await_startup --timeout 0.2
-        ! Error:
-        ! no routing lease from the catalog's leader; no leader in group 3, 4
-        = 75
-    "#]]
-    .assert_eq(&transcript(&cluster, "-n NODE await_startup --timeout 0.2"));
-}
-
-#[test]
-fn another_secret_is_refused_and_an_absent_node_is_69_ctl_12() {
-    let cluster = start(1);
-    let other = world::secret_file("another secret word");
-    let line = format!("--cluster-secret-file {} -n NODE list_queues", other.path().display());
-    let refused = transcript(&cluster, &line);
-    assert!(refused.contains("! cause: the cluster secret does not match"), "{refused}");
-    assert!(refused.ends_with("= 69\n"), "{refused}");
-    // No process listens on port 1.
-    let absent = transcript(&cluster, "-n 127.0.0.1:1 -q list_queues");
-    assert!(absent.contains("! attempted to contact: 127.0.0.1:1"), "{absent}");
-    assert!(absent.ends_with("= 69\n"), "{absent}");
-    let nowhere = transcript(&cluster, "-n no.such.host.invalid -q status");
-    assert!(nowhere.ends_with("= 68\n"), "{nowhere}");
-}
-
-#[test]
-fn what_the_command_line_gets_wrong_is_64() {
-    let cluster = start(1);
-    for line in ["frobnicate", "", "list_queues --frob", "purge_queue", "help frobnicate"] {
-        let text = transcript(&cluster, line);
-        assert!(text.ends_with("= 64\n"), "{text}");
-    }
-    assert!(transcript(&cluster, "help list_queues").ends_with("= 0\n"));
-    assert!(transcript(&cluster, "--help").ends_with("= 0\n"));
-    assert_eq!(version(None), "4.3.5");
-    assert_eq!(version(Some("quorate".to_owned())), env!("CARGO_PKG_VERSION"));
 }

@@ -78,7 +78,7 @@ impl Value {
 }
 
 /// Escapes control characters, which could move columns or control the reader's terminal.
-fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     text.chars()
         .map(|letter| match letter {
             '\t' => "\\t".to_owned(),

@@ -5,6 +5,9 @@ use crate::cli::tls;
 use quorate_tls::ClientCertificates;
 use quorate_types::MachineVersion;
 
+/// The shortest `statistics_interval_ms`: a sample reads the figures of all queues.
+const STATISTICS_MS_MIN: u64 = 100;
+
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
 /// Minimum of memory for messages of clients: with less, clients make no useful progress.
@@ -126,6 +129,12 @@ fn timing(settings: &Settings) -> Result<(), SettingError> {
     }
     if settings.election_max_ms <= settings.election_min_ms {
         return refuse("election_max_ms", "must be more than election_min_ms");
+    }
+    if settings.statistics_interval_ms < STATISTICS_MS_MIN {
+        return refuse("statistics_interval_ms", "must be at least 100 ms");
+    }
+    if settings.statistics_retention_ms < settings.statistics_interval_ms {
+        return refuse("statistics_retention_ms", "must be at least statistics_interval_ms");
     }
     let times = [
         ("handshake_timeout_ms", settings.handshake_timeout_ms),

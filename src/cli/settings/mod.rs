@@ -155,6 +155,19 @@ pub struct Loaded {
     pub file: Option<PathBuf>,
     /// One line each, to be logged.
     pub warnings: Vec<String>,
+    /// Every setting as text, for operators.
+    pub shown: Vec<ShownSetting>,
+}
+
+/// A setting as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value, as text.
+    pub value: String,
+    /// Where the value was given.
+    pub origin: String,
 }
 
 /// Reads settings from flags, an environment and the file that either names (`--config`,
@@ -175,7 +188,11 @@ pub(crate) fn load(
     }
     let settings = Settings::take(&layers)?;
     check::check(&settings)?;
-    Ok(Loaded { settings, file, warnings })
+    let shown = SPECS.iter().map(|spec| {
+        let (value, origin) = layers.find(spec.name, spec.default);
+        ShownSetting { name: spec.name, value: value.to_owned(), origin }
+    });
+    Ok(Loaded { settings, file, warnings, shown: shown.collect() })
 }
 
 /// Settings from flags alone.

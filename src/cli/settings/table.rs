@@ -270,6 +270,12 @@ settings! {
     /// Threads that serve clients; the node runs as many threads again for everything else. 0: one
     /// per processor core.
     worker_threads: u16 = "0";
+    /// Time between two samples of what passes through queues, exchanges, connections and channels, in
+    /// milliseconds. The rates that the HTTP API shows are those between the last two samples.
+    statistics_interval_ms: u64 = "5000";
+    /// How long samples are kept, in milliseconds; at most 720 of them. Only 500 queues with traffic, and as many
+    /// exchanges, connections and channels, have more than the last two.
+    statistics_retention_ms: u64 = "600000";
     /// Log filter, in the syntax of RUST_LOG: `info`, `warn,quorate_raft=debug`, ... What openraft
     /// cannot go on with, the node says itself when it exits.
     log: String = "info,openraft=off";

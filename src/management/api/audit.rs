@@ -23,13 +23,33 @@ fn shown(path: &str) -> &str {
 /// Writes the line of a request that would change something. The user is empty if nobody has logged
 /// in.
 pub(crate) fn log(method: Method, path: &str, user: &str, from: SocketAddr, status: StatusCode) {
+    let is_anybodys = is_anybodys(user, status);
     let (method, path, status) = (method.name(), shown(path), status.as_u16());
-    tracing::info!(target: "audit", user, %from, over = "http", method, path, status, "change");
+    if is_anybodys {
+        tracing::debug!(target: "audit", user, %from, over = "http", method, path, status, "change");
+    } else {
+        tracing::info!(target: "audit", user, %from, over = "http", method, path, status, "change");
+    }
+}
+
+/// Requests of nobody that reach no object. Anybody can send any number of them, so that they would
+/// push out the events that are kept.
+fn is_anybodys(user: &str, status: StatusCode) -> bool {
+    let refused = [StatusCode::UNAUTHORIZED, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+    user.is_empty() && refused.contains(&status)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_requests_of_nobody_are_no_events() {
+        assert!(is_anybodys("", StatusCode::UNAUTHORIZED));
+        assert!(is_anybodys("", StatusCode::NOT_FOUND));
+        assert!(!is_anybodys("u", StatusCode::UNAUTHORIZED));
+        assert!(!is_anybodys("", StatusCode::NO_CONTENT));
+    }
 
     #[test]
     fn long_paths_are_cut() {

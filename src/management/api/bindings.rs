@@ -2,7 +2,7 @@
 
 use crate::api::call::{Answer, Api, Call};
 use crate::api::client::perform;
-use crate::api::exchanges::{self, named};
+use crate::api::exchanges::{exchange_name, named};
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::{Endpoint, Method};
 use crate::api::uri;
@@ -144,18 +144,16 @@ fn between(call: &Call) -> Result<Part, Refusal> {
     Ok(Part::Between(source, call.short("destination")?, is_queue(call)?))
 }
 
-/// What the path is about. An exchange or queue must exist.
-fn part(api: &Api, call: &Call, which: Endpoint) -> Result<Part, Refusal> {
+/// What the path is about. As in RabbitMQ, an exchange or queue that is not there has no bindings.
+fn part(call: &Call, which: Endpoint) -> Result<Part, Refusal> {
     if which == Endpoint::BindingsFrom {
-        return Ok(Part::From(exchanges::known(api, call)?.name.name));
+        return Ok(Part::From(exchange_name(call)?));
     }
     if which == Endpoint::BindingsTo {
-        return Ok(Part::To(exchanges::known(api, call)?.name.name, false));
+        return Ok(Part::To(exchange_name(call)?, false));
     }
     if which == Endpoint::BindingsOfQueue {
-        let name = call.resource(api, "queue")?;
-        let queue = api.broker.lookup().queue(&name).ok_or(Refusal::NoObject)?;
-        return Ok(Part::To(queue.name.name, true));
+        return Ok(Part::To(call.short("queue")?, true));
     }
     if which == Endpoint::BindingsBetween { between(call) } else { Ok(Part::All) }
 }
@@ -166,7 +164,7 @@ pub(crate) async fn list(api: &Api, call: &Call, which: Endpoint) -> Result<Answ
     if call.method == Method::Post {
         return bind(api, call).await;
     }
-    let part = part(api, call, which)?;
+    let part = part(call, which)?;
     let (vhosts, api) = (call.vhosts(api)?, api.clone());
     Ok(Answer::list(ORDER, move || {
         let bindings = vhosts.iter().flat_map(|vhost| collect(&api, vhost, &part));

@@ -8,6 +8,7 @@ use crate::api::list::Rows;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use crate::api::uri::Query;
+use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use bytes::Bytes;
 use quorate_broker::Broker;
@@ -23,6 +24,7 @@ pub(crate) struct Api {
     pub(crate) broker: Broker,
     pub(crate) facts: Arc<NodeFacts>,
     pub(crate) cluster: Cluster,
+    pub(crate) browser: Browser,
 }
 
 /// A request that its user may make.
@@ -186,13 +188,26 @@ impl Answer {
         Self { location: Some(location), ..Self::put(true) }
     }
 
+    /// An object was made at a place below the path of the request; with what it is.
+    pub(crate) fn created(value: Value, location: String) -> Self {
+        Self { location: Some(location), ..Self::new(201, Content::Object(value)) }
+    }
+
     /// Done; there is nothing more to say.
     pub(crate) fn done() -> Self {
         Self::new(204, Content::Nothing)
     }
 
-    /// With the nodes that did not answer.
-    pub(crate) fn without(self, silent: Vec<u32>) -> Self {
-        Self { silent, ..self }
+    /// Will be done, or is done already.
+    pub(crate) fn accepted() -> Self {
+        Self::new(202, Content::Nothing)
+    }
+
+    /// With further nodes that did not answer. Each is named once.
+    pub(crate) fn without(mut self, silent: impl IntoIterator<Item = u32>) -> Self {
+        self.silent.extend(silent);
+        self.silent.sort_unstable();
+        self.silent.dedup();
+        self
     }
 }

@@ -1,14 +1,17 @@
 //! Who sends a request: HTTP basic authentication against the users of the catalog, by the same
 //! login as AMQP: a failed one is answered with a delay (CONN-13), and some users come from loopback
-//! addresses only (ACL-24).
+//! addresses only (ACL-24). Or the session of the web page, whose user has logged in so before.
 
 use crate::api::refusal::Refusal;
 use crate::api::route::Standing;
 use crate::http::HttpClient;
-use axum::http::{HeaderMap, header};
+use crate::page::{Sessions, repeats};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use quorate_broker::Broker;
+use quorate_broker::{Broker, view::LoginProtocol};
 use quorate_types::ShortString;
+use std::time::Instant;
 
 /// Bytes of the header with user and password: more than the longest of both in base64.
 const CREDENTIALS_BYTES_MAX: usize = 4_096;
@@ -49,21 +52,56 @@ impl Caller {
     /// The user of a request.
     ///
     /// # Errors
-    /// 401 without a user and its password.
+    /// 401 without a user and its password, or a session; 403 for a change by a session that does not
+    /// repeat its token.
     pub(crate) async fn of(
         broker: &Broker,
-        headers: &HeaderMap,
+        sessions: &Sessions,
+        parts: &Parts,
         client: HttpClient,
     ) -> Result<Self, Refusal> {
+        let headers = &parts.headers;
+        if !headers.contains_key(header::AUTHORIZATION) && sessions.is_of_page(headers) {
+            return Self::of_session(broker, sessions, parts, client);
+        }
         let Some((user, password)) = credentials(headers) else {
             return Err(Refusal::NotLoggedIn);
         };
-        if !broker.log_in(&user, Some(&password), client.peer.ip()).await {
-            return Err(Refusal::NotLoggedIn);
+        let caller = Self::with_password(broker, user, &password, client).await;
+        caller.ok_or(Refusal::NotLoggedIn)
+    }
+
+    /// The user, if the password is its own. A failure takes a while.
+    pub(crate) async fn with_password(
+        broker: &Broker,
+        user: ShortString,
+        password: &[u8],
+        client: HttpClient,
+    ) -> Option<Self> {
+        if !broker.log_in(LoginProtocol::Http, &user, Some(password), client.peer.ip()).await {
+            return None;
         }
         // It may have been deleted since.
-        let record = broker.lookup().user(&user).ok_or(Refusal::NotLoggedIn)?;
-        Ok(Self { user, tags: record.tags, client })
+        let record = broker.lookup().user(&user)?;
+        Some(Self { user, tags: record.tags, client })
+    }
+
+    fn of_session(
+        broker: &Broker,
+        sessions: &Sessions,
+        parts: &Parts,
+        client: HttpClient,
+    ) -> Result<Self, Refusal> {
+        let (headers, lookup) = (&parts.headers, broker.lookup());
+        let find = |user: &ShortString| lookup.user(user);
+        let known = sessions.find(headers, client.is_loopback(), Instant::now(), find);
+        let known = known.ok_or(Refusal::NoSession("no session, or it has ended"))?;
+        let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+        if !is_read && !repeats(headers, &known.token) {
+            return Err(Refusal::Forged("a change must repeat the token of its session"));
+        }
+        let record = known.record;
+        Ok(Self { user: record.name, tags: record.tags, client })
     }
 
     /// A user with a tag.

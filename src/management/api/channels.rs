@@ -4,7 +4,8 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::connections::{self, check_owner};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use serde_json::{Value, json};
 
 /// How lists of channels are sorted.
@@ -51,31 +52,46 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.name("vhost").is_some() {
         call.vhost(api)?;
     }
-    let (listed, names) = tokio::join!(api.cluster.channels(), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.channels(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Channels),
+    );
     let (vhost, caller) = (call.name("vhost"), &call.caller);
     let is_seen = |one: &wire::Channel| {
         vhost.is_none_or(|vhost| one.vhost == vhost)
             && (caller.is_monitor() || one.user == caller.user.as_str())
     };
+    let book = book?;
+    let silent = book.silent.clone();
     let channels: Vec<_> = listed.items.into_iter().filter(is_seen).collect();
-    let items = move || channels.iter().map(|one| shape(one, &names)).collect();
-    Ok(Answer::list(ORDER, items).without(listed.silent))
+    let shown =
+        move |one: &wire::Channel| book.with(shape(one, &names), Key::of_channel(one).as_ref());
+    let items = move || channels.iter().map(shown).collect();
+    Ok(Answer::list(ORDER, items).without(listed.silent).without(silent))
 }
 
 /// One channel.
 pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let wanted = call.name("channel").unwrap_or_default();
-    let (listed, names) = tokio::join!(api.cluster.channels(), Names::of(api));
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.channels(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Channels),
+    );
+    let book = book?;
     let found = listed.items.into_iter().find(|one| name(one) == wanted);
     let channel = found.ok_or(Refusal::NoObject)?;
     check_owner(&call.caller, call.method, &channel.user)?;
-    let mut shown = shape(&channel, &names);
+    let mut shown = book.with(shape(&channel, &names), Key::of_channel(&channel).as_ref());
     if let Some(fields) = shown.as_object_mut() {
         for details in ["consumer_details", "deliveries", "publishes"] {
             fields.insert(details.to_owned(), json!([]));
         }
     }
-    Ok(Answer::object(shown).without(listed.silent))
+    Ok(Answer::object(shown).without(listed.silent).without(book.silent))
 }
 
 #[cfg(test)]

@@ -4,17 +4,20 @@
 use crate::api::counts::LastCounts;
 use crate::convert;
 use crate::merge;
-use crate::peers::{Answers, Peer, Peers, collect, local_part};
+use crate::parts;
+use crate::peers::{Answers, PartPeer, Peer, Peers, StatisticsPeer, collect, local_part, part};
+use crate::rates::{Rates, TooManySamples, attempts};
 use crate::wire;
+use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::Broker;
 use quorate_broker::view::ClusterView;
-use quorate_types::{ResourceName, VhostName};
+use quorate_types::{NodeId, ResourceName, VhostName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 /// Longest wait for another node, whatever it is asked.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -24,6 +27,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Cluster {
     broker: Broker,
     peers: Peers,
+    rates: Rates,
     /// Names that other nodes have given themselves.
     names: Arc<Mutex<BTreeMap<u32, String>>>,
     counts: Arc<Mutex<LastCounts>>,
@@ -59,10 +63,15 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, Status>>) -> Result<T,
     }
 }
 
+/// Makes something where it may take its time. `None`: it has failed.
+async fn blocking<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(make).await.ok()
+}
+
 impl Cluster {
     /// The cluster as `broker` knows it, asked through `peers`.
-    pub(crate) fn new(broker: Broker, peers: Peers) -> Self {
-        Self { broker, peers, names: Arc::default(), counts: Arc::default() }
+    pub(crate) fn new(broker: Broker, peers: Peers, rates: Rates) -> Self {
+        Self { broker, peers, rates, names: Arc::default(), counts: Arc::default() }
     }
 
     /// The members, as this node knows them.
@@ -81,11 +90,22 @@ impl Cluster {
         Listed { items: own.into_iter().chain(others).collect(), silent }
     }
 
+    /// The other nodes' parts of a list over virtual hosts.
+    async fn gather_parts<T, F>(&self, question: impl Fn(PartPeer) -> F) -> Listed<T>
+    where
+        F: Future<Output = Result<Vec<T>, Status>>,
+    {
+        let asked = self.peers.ask_parts(&self.view(), |peer| in_time(question(peer))).await;
+        let items = asked.answers.into_iter().flat_map(|(_, list)| list).collect();
+        Listed { items, silent: asked.silent }
+    }
+
     /// Queues of virtual hosts, each once, with the counts of the node that leads it.
     pub(crate) async fn queues(&self, vhosts: &BTreeSet<VhostName>) -> Listed<KnownQueue> {
-        let own = self.own_queues(vhosts.clone()).await;
-        let listed = self.gather(own, |peer| queues_of(peer, vhosts.clone())).await;
-        let queues = merge::queues(listed.items);
+        let own = self.own_queues(vhosts.clone());
+        let (own, listed) =
+            tokio::join!(own, self.gather_parts(|peer| led_queues_of(peer, part(vhosts))));
+        let queues = merge::queues(own.into_iter().chain(listed.items));
         let queues = self.counts.lock().complete(queues);
         Listed { items: queues, silent: listed.silent }
     }
@@ -93,12 +113,9 @@ impl Cluster {
     /// This node's views of queues: with many of them that is not for the threads of the broker.
     pub(crate) async fn own_queues(&self, vhosts: BTreeSet<VhostName>) -> Vec<wire::Queue> {
         let broker = self.broker.clone();
-        let views = move || {
-            let views = broker.views();
-            let of_vhost = |vhost| views.queues(vhost).iter().map(convert::queue).collect();
-            vhosts.iter().flat_map::<Vec<_>, _>(of_vhost).collect()
-        };
-        tokio::task::spawn_blocking(views).await.unwrap_or_default()
+        let views =
+            move || broker.lookup().queues(&vhosts).iter().map(convert::queue).collect::<Vec<_>>();
+        blocking(views).await.unwrap_or_default()
     }
 
     /// One queue. Only the node that leads it is asked, if that is another one.
@@ -108,17 +125,24 @@ impl Cluster {
             let listed = self.queues(&BTreeSet::from([name.vhost.clone()])).await;
             return listed.items.into_iter().find(|one| one.queue.name == name.name.as_str());
         };
-        let mut lists = vec![convert::queue(&view)];
-        let leader = view.leader.filter(|_| view.counts.is_none());
-        if let Some(leader) = leader {
-            let mut only = self.view();
-            only.members.retain(|member| member.id == leader);
-            let vhosts = BTreeSet::from([name.vhost.clone()]);
-            let asked = self.peers.ask(&only, |peer| in_time(queues_of(peer, vhosts.clone())));
-            let answers = asked.await.answers.into_iter().flat_map(|(_, queues)| queues);
-            lists.extend(answers.filter(|queue| queue.name == name.name.as_str()));
-        }
+        let of_leader = match view.leader.filter(|_| view.counts.is_none()) {
+            Some(leader) => self.queue_of(leader, name).await,
+            None => None,
+        };
+        let lists = [convert::queue(&view)].into_iter().chain(of_leader);
         self.counts.lock().complete(merge::queues(lists)).into_iter().next()
+    }
+
+    /// A queue as another node knows it; `None` if it knows none, or does not answer.
+    async fn queue_of(&self, node: NodeId, name: &ResourceName) -> Option<wire::Queue> {
+        let view = self.view();
+        let mut peer = self.peers.parts(view.members.iter().find(|member| member.id == node)?)?;
+        let request = wire::QueueName {
+            caller: wire::caller(),
+            vhost: name.vhost.to_string(),
+            name: name.name.to_string(),
+        };
+        in_time(peer.get_queue(request)).await.ok().map(Response::into_inner)
     }
 
     /// Client connections of all nodes.
@@ -143,27 +167,26 @@ impl Cluster {
 
     /// Consumers of queues in virtual hosts, with whose turn it is of those that take turns.
     pub(crate) async fn consumers(&self, vhosts: &BTreeSet<VhostName>) -> Listed<VhostConsumer> {
-        let mut own = Vec::new();
-        for vhost in vhosts {
-            let views = self.broker.views().consumers(vhost);
-            let consumer =
-                |view| VhostConsumer { vhost: vhost.clone(), consumer: convert::consumer(view) };
-            own.extend(views.iter().map(consumer));
-        }
-        let listed = self.gather(own, |peer| consumers_of(peer, vhosts.clone()));
+        let listed = self.gather_parts(|peer| own_consumers_of(peer, part(vhosts)));
         let (mut listed, turns) = tokio::join!(listed, self.turns(vhosts));
+        // Who has not told the turns may have told the consumers.
+        let untold: Vec<u32> =
+            turns.silent.into_iter().filter(|node| !listed.silent.contains(node)).collect();
+        listed.silent.extend(untold);
+        let own = parts::own_consumers(&self.broker, vhosts).into_iter();
+        listed.items.extend(own.map(|(vhost, consumer)| VhostConsumer { vhost, consumer }));
         let mut consumers: Vec<_> = listed.items.iter().map(|one| one.consumer.clone()).collect();
-        merge::note_turns(&mut consumers, turns);
+        merge::note_turns(&mut consumers, turns.items);
         for (known, noted) in listed.items.iter_mut().zip(consumers) {
             known.consumer = noted;
         }
         listed
     }
 
-    async fn turns(&self, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Turn> {
-        let of_vhost = |vhost| self.broker.views().single_active(vhost);
-        let own = vhosts.iter().flat_map(of_vhost).map(|turn| convert::turn(&turn)).collect();
-        self.gather(own, |peer| turns_of(peer, vhosts.clone())).await.items
+    async fn turns(&self, vhosts: &BTreeSet<VhostName>) -> Listed<wire::Turn> {
+        let mut turns = self.gather_parts(|peer| led_turns_of(peer, part(vhosts))).await;
+        turns.items.extend(parts::led_turns(&self.broker, vhosts));
+        turns
     }
 
     /// What the other nodes say of themselves.
@@ -180,6 +203,61 @@ impl Cluster {
         let named = items.iter().map(|node| (node.id, node.name.clone()));
         self.names.lock().extend(named);
         Listed { items, silent }
+    }
+
+    /// What all nodes have sampled of the objects that a request asks for.
+    ///
+    /// # Errors
+    /// A node has too many of these objects for their samples.
+    pub(crate) async fn statistics(
+        &self,
+        request: wire::StatisticsRequest,
+    ) -> Result<Listed<wire::Statistic>, TooManySamples> {
+        let (rates, me, asked) = (self.rates.clone(), self.broker.node(), request.clone());
+        let own = blocking(move || rates.answer(&asked, u32::from(me.0)));
+        let view = self.view();
+        let question = |mut peer: StatisticsPeer| {
+            let request = request.clone();
+            in_time(async move {
+                let read = async {
+                    let parts = peer.get_statistics(request).await?.into_inner();
+                    collect(parts, |part| part.statistics).await
+                };
+                match read.await {
+                    // It is an answer, and no silence.
+                    Err(status) if status.code() == Code::OutOfRange => Ok(Err(TooManySamples)),
+                    read => read.map(Ok),
+                }
+            })
+        };
+        let (own, asked) = tokio::join!(own, self.peers.ask_statistics(&view, question));
+        let mut listed = Listed { items: Vec::new(), silent: asked.silent };
+        match own {
+            Some(own) => listed.items.extend(own?),
+            None => listed.silent.push(u32::from(me.0)),
+        }
+        for (_, answer) in asked.answers {
+            listed.items.extend(answer?);
+        }
+        Ok(listed)
+    }
+
+    /// Logins at one node; `None` if it does not answer.
+    pub(crate) async fn attempts(
+        &self,
+        node: u32,
+        request: wire::AttemptsRequest,
+    ) -> Option<Vec<wire::Attempt>> {
+        if node == u32::from(self.broker.node().0) {
+            return Some(attempts(&self.broker, request));
+        }
+        let mut only = self.view();
+        only.members.retain(|member| u32::from(member.id.0) == node);
+        let question = |mut peer: StatisticsPeer| {
+            in_time(async move { Ok(peer.get_attempts(request).await?.into_inner().attempts) })
+        };
+        let answers = self.peers.ask_statistics(&only, question).await.answers;
+        answers.into_iter().next().map(|(_, attempts)| attempts)
     }
 
     /// The names that nodes have given themselves, of those that have been asked.
@@ -202,13 +280,19 @@ impl Cluster {
         self.known_names()
     }
 
-    /// Closes one connection, on the node of its client. False: it is gone, or the node does not
-    /// answer.
-    pub(crate) async fn close(&self, connection: wire::ConnectionId, reason: &str) -> bool {
+    /// Closes one connection, on the node of its client. One that is gone is closed.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub(crate) async fn close(
+        &self,
+        connection: wire::ConnectionId,
+        reason: &str,
+    ) -> Result<(), Status> {
         let view = self.view();
         let member = view.members.iter().find(|member| u32::from(member.id.0) == connection.node);
         let Some(mut peer) = member.and_then(|member| self.peers.access(member)) else {
-            return false;
+            return Err(Status::unavailable("the node cannot be reached"));
         };
         let request = wire::CloseRequest {
             caller: wire::caller(),
@@ -217,42 +301,96 @@ impl Cluster {
             reason: reason.to_owned(),
             limit: 1,
         };
-        let closed = in_time(peer.close_connections(request)).await;
-        closed.is_ok_and(|reply| reply.into_inner().closed > 0)
+        in_time(peer.close_connections(request)).await.map(drop)
     }
 }
 
-async fn queues_of(
-    mut peer: Peer,
-    vhosts: BTreeSet<VhostName>,
+impl Cluster {
+    /// The newest events of each other node, above those that were read of it.
+    pub(crate) async fn events(
+        &self,
+        read: &BTreeMap<u32, u64>,
+        most: u32,
+    ) -> Listed<(u32, Vec<wire::Event>)> {
+        let (view, this) = (self.view(), self.broker.node());
+        let asked = view.members.iter().filter(|member| member.id != this).map(|member| async {
+            let node = u32::from(member.id.0);
+            let since = read.get(&node).copied().unwrap_or_default();
+            let request = wire::EventsRequest { caller: wire::caller(), since, most };
+            let answer = match self.peers.events(member) {
+                Some(mut peer) => in_time(peer.list_events(request)).await.ok(),
+                None => None,
+            };
+            (node, answer.map(|answer| answer.into_inner().events))
+        });
+        let mut listed = Listed::default();
+        for (node, answer) in join_all(asked).await {
+            match answer {
+                Some(events) => listed.items.push((node, events)),
+                None => listed.silent.push(node),
+            }
+        }
+        listed
+    }
+
+    /// Begins or ends the draining of another node.
+    ///
+    /// # Errors
+    /// Why the node is not drained, in words.
+    pub(crate) async fn maintain(
+        &self,
+        node: NodeId,
+        drain: bool,
+        operator: &str,
+    ) -> Result<(), String> {
+        let mut only = self.view();
+        only.members.retain(|member| member.id == node);
+        let operator = || operator.to_owned();
+        let asked = self.peers.ask(&only, |mut peer| {
+            let operator = operator();
+            async move {
+                let caller = wire::caller();
+                let done = if drain {
+                    let request = wire::DrainRequest { caller, timeout_ms: 0, operator };
+                    peer.drain(request).await.map(drop)
+                } else {
+                    peer.revive(wire::ReviveRequest { caller, operator }).await.map(drop)
+                };
+                // Its words are for the operator, not for the log.
+                Ok(done.map_err(|status| status.message().to_owned()))
+            }
+        });
+        let answer = asked.await.answers.into_iter().next();
+        answer.map_or_else(|| Err(format!("node {node} does not answer")), |(_, done)| done)
+    }
+}
+
+async fn led_queues_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
 ) -> Result<Vec<wire::Queue>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_queues(local_part(vhost.as_str())).await?.into_inner();
-        all.append(&mut collect(batches, |batch| batch.queues).await?);
-    }
-    Ok(all)
+    let batches = peer.led_queues(part).await?.into_inner();
+    collect(batches, |batch| batch.queues).await
 }
 
-async fn consumers_of(
-    mut peer: Peer,
-    vhosts: BTreeSet<VhostName>,
+async fn own_consumers_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
 ) -> Result<Vec<VhostConsumer>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_consumers(local_part(vhost.as_str())).await?.into_inner();
-        let consumers = collect(batches, |batch| batch.consumers).await?;
+    let batches = peer.own_consumers(part).await?.into_inner();
+    collect(batches, |batch| {
+        // Another node names no virtual host that was not asked for.
+        let vhost = VhostName::try_from(batch.vhost.as_str()).unwrap_or_default();
         let known = |consumer| VhostConsumer { vhost: vhost.clone(), consumer };
-        all.extend(consumers.into_iter().map(known));
-    }
-    Ok(all)
+        batch.consumers.into_iter().map(known).collect()
+    })
+    .await
 }
 
-async fn turns_of(mut peer: Peer, vhosts: BTreeSet<VhostName>) -> Result<Vec<wire::Turn>, Status> {
-    let mut all = Vec::new();
-    for vhost in &vhosts {
-        let batches = peer.list_turns(local_part(vhost.as_str())).await?.into_inner();
-        all.append(&mut collect(batches, |batch| batch.turns).await?);
-    }
-    Ok(all)
+async fn led_turns_of(
+    mut peer: PartPeer,
+    part: wire::PartRequest,
+) -> Result<Vec<wire::Turn>, Status> {
+    let batches = peer.led_turns(part).await?.into_inner();
+    collect(batches, |batch| batch.turns).await
 }

@@ -9,10 +9,11 @@ use crate::api::json;
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use quorate_broker::Closing;
 use quorate_catalog::ConnectionId;
-use quorate_types::{NodeId, SessionId, StartNumber};
+use quorate_types::{SessionId, StartNumber};
 use serde_json::{Value, json};
 
 /// How lists of connections are sorted.
@@ -77,8 +78,11 @@ fn shape(connection: &wire::Connection, names: &Names) -> Value {
         "peer_cert_issuer": text(tls.peer_issuer),
         "peer_cert_validity": text(tls.peer_validity),
     });
+    // Clients give a name that tells more than the addresses.
+    let given = shown.pointer("/client_properties/connection_name").cloned();
     if let (Some(fields), Value::Object(of_tls)) = (shown.as_object_mut(), of_tls) {
         fields.extend(of_tls);
+        fields.extend(given.map(|given| ("user_provided_name".to_owned(), given)));
     }
     shown
 }
@@ -98,10 +102,19 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.name("vhost").is_some() {
         call.vhost(api)?;
     }
-    let (listed, names) = tokio::join!(api.cluster.connections(), Names::of(api));
-    let connections = visible(call, listed.items);
-    let items = move || connections.iter().map(|one| shape(one, &names)).collect();
-    Ok(Answer::list(ORDER, items).without(listed.silent))
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.connections(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Connections),
+    );
+    let book = book?;
+    let (connections, silent) = (visible(call, listed.items), book.silent.clone());
+    let shown = move |one: &wire::Connection| {
+        book.with(shape(one, &names), one.id.map(Key::of_connection).as_ref())
+    };
+    let items = move || connections.iter().map(shown).collect();
+    Ok(Answer::list(ORDER, items).without(listed.silent).without(silent))
 }
 
 /// The connections of one user: lists or closes them.
@@ -114,10 +127,12 @@ pub(crate) async fn of_user(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         if !is_own && !call.caller.is_administrator() {
             return Err(not_authorised());
         }
+        let mut open = listed.silent;
         for connection in &of_user {
-            close(api, call, connection).await;
+            // The others are closed all the same.
+            open.extend(close(api, call, connection).await.err());
         }
-        return Ok(Answer::done());
+        return closed(open, &names);
     }
     let items = move || of_user.iter().map(|one| shape(one, &names)).collect();
     Ok(Answer::list(ORDER, items).without(listed.silent))
@@ -144,7 +159,15 @@ async fn known(
     let wanted = call.name("connection").unwrap_or_default();
     let mut listed = api.cluster.connections().await;
     let found = listed.items.iter().position(|one| name_of(one) == wanted);
-    let connection = listed.items.swap_remove(found.ok_or(Refusal::NoObject)?);
+    let Some(found) = found else {
+        // A connection that is not found may be one of a node that did not answer.
+        let is_closed = call.method == Method::Delete && !listed.silent.is_empty();
+        return Err(match is_closed {
+            true => not_closed(listed.silent, &Names::known(api)),
+            false => Refusal::NoObject,
+        });
+    };
+    let connection = listed.items.swap_remove(found);
     check_owner(&call.caller, call.method, &connection.user)?;
     Ok((connection, listed))
 }
@@ -153,37 +176,73 @@ async fn known(
 pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (connection, listed) = known(api, call).await?;
     if call.method == Method::Get {
-        let names = Names::of(api).await;
-        return Ok(Answer::object(shape(&connection, &names)).without(listed.silent));
+        let spans = statistics::spans(call)?;
+        let (names, book) =
+            tokio::join!(Names::of(api), Book::of(api, call, &spans, SampledKind::Connections),);
+        let book = book?;
+        let key = connection.id.map(Key::of_connection);
+        let shown = book.with(shape(&connection, &names), key.as_ref());
+        return Ok(Answer::object(shown).without(listed.silent).without(book.silent));
     }
-    close(api, call, &connection).await;
-    Ok(Answer::done())
+    let open = close(api, call, &connection).await.err();
+    closed(open.into_iter().collect(), &Names::known(api))
+}
+
+/// The answer to a request that closes connections, of which those of some nodes may be open still.
+fn closed(open: Vec<u32>, names: &Names) -> Result<Answer, Refusal> {
+    if open.is_empty() { Ok(Answer::done()) } else { Err(not_closed(open, names)) }
+}
+
+/// 503: these nodes did not answer, so that connections of theirs may be open.
+fn not_closed(mut nodes: Vec<u32>, names: &Names) -> Refusal {
+    nodes.sort_unstable();
+    nodes.dedup();
+    let nodes = names.all(&nodes).join(", ");
+    Refusal::Unavailable(format!("connections may still be open: no answer from {nodes}"))
 }
 
 /// Closes a connection. One that has gone meanwhile is closed too.
-async fn close(api: &Api, call: &Call, connection: &wire::Connection) {
+///
+/// # Errors
+/// The node of the connection, which does not answer.
+async fn close(api: &Api, call: &Call, connection: &wire::Connection) -> Result<(), u32> {
     let reason = call.reason.as_deref().unwrap_or(REASON);
-    let Some(id) = connection.id else { return };
+    let Some(id) = connection.id else { return Ok(()) };
     if id.node == u32::from(api.facts.id.0) {
-        let Ok(node) = u16::try_from(id.node) else { return };
-        let session = SessionId { node: NodeId(node), start: StartNumber(id.start) };
+        let session = SessionId { node: api.facts.id, start: StartNumber(id.start) };
         let which = Closing::One(ConnectionId { session, number: id.number });
         let _ = api.broker.operator().close_connections(&which, 1, reason);
-        return;
+        return Ok(());
     }
-    if !api.cluster.close(id, reason).await {
-        tracing::warn!(node = id.node, "a connection of another node was not closed");
-    }
+    api.cluster.close(id, reason).await.map_err(|error| {
+        tracing::warn!(
+            node = id.node,
+            error = error.message(),
+            "a connection of another node was not closed"
+        );
+        id.node
+    })
 }
 
 /// The channels of one connection.
 pub(crate) async fn channels(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let (connection, _) = known(api, call).await?;
-    let (listed, names) = tokio::join!(api.cluster.channels(), Names::of(api));
+    let (connection, known) = known(api, call).await?;
+    let spans = statistics::spans(call)?;
+    let (listed, names, book) = tokio::join!(
+        api.cluster.channels(),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Channels),
+    );
+    let book = book?;
     let of_connection =
         listed.items.into_iter().filter(move |channel| channel.connection == connection.id);
-    let items: Vec<_> = of_connection.map(|channel| channels::shape(&channel, &names)).collect();
-    Ok(Answer::list(ORDER, move || items).without(listed.silent))
+    let items: Vec<_> = of_connection
+        .map(|channel| {
+            book.with(channels::shape(&channel, &names), Key::of_channel(&channel).as_ref())
+        })
+        .collect();
+    let silent = listed.silent.into_iter().chain(known.silent).chain(book.silent);
+    Ok(Answer::list(ORDER, move || items).without(silent))
 }
 
 #[cfg(test)]
@@ -217,6 +276,14 @@ mod tests {
         assert_eq!(get("client_properties"), json!({}));
         let over_http = wire::Connection { mechanism: MECHANISM.to_owned(), ..connection };
         assert_eq!(shape(&over_http, &names()).get("type"), Some(&json!("direct")));
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_may_have_open_connections() {
+        assert_eq!(closed(Vec::new(), &names()).unwrap().status, 204);
+        let refused = closed(vec![2, 1, 2], &names()).unwrap_err();
+        let text = "connections may still be open: no answer from rabbit1@a, rabbit2@b";
+        assert_eq!(refused, Refusal::Unavailable(text.to_owned()));
     }
 
     #[test]

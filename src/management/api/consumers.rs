@@ -93,7 +93,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (consumers, channels, names) =
         tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels(), Names::of(api));
     let (user, sees_all) = (call.caller.user.clone(), call.caller.is_monitor());
-    let silent = consumers.silent;
+    let (silent, unknown) = (consumers.silent, channels.silent.clone());
     let items = move || {
         let channels = Channels::of(&channels.items);
         let is_seen = |known: &&VhostConsumer| {
@@ -103,7 +103,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         let seen = consumers.items.iter().filter(is_seen);
         seen.map(|one| shape(one, TIMEOUT_MS, &channels, &names)).collect()
     };
-    Ok(Answer::list(ORDER, items).without(silent))
+    Ok(Answer::list(ORDER, items).without(silent).without(unknown))
 }
 
 #[cfg(test)]

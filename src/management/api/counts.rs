@@ -1,4 +1,4 @@
-//! The last known counts of queues. An autoscaler takes a missing count for 0 and stops its
+//! The counts of queues, added, and the last known ones. An autoscaler takes a missing count for 0 and stops its
 //! consumers, so while the leader of a queue does not answer, the counts that it had before are
 //! shown. Pure.
 
@@ -11,6 +11,29 @@ const REMEMBERED_MAX: usize = 100_000;
 
 /// Group, node, index and position of a queue's id.
 type Key = (u32, u32, u64, u64);
+
+/// The messages of some queues, added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Messages {
+    pub(crate) ready: u64,
+    pub(crate) unacknowledged: u64,
+    /// Returned ones that wait before they are ready again (RQU-08).
+    pub(crate) delayed: u64,
+}
+
+impl Messages {
+    /// Adds those of a queue.
+    pub(crate) fn add(&mut self, counts: &wire::QueueCounts) {
+        self.ready = self.ready.saturating_add(counts.ready);
+        self.unacknowledged = self.unacknowledged.saturating_add(counts.unacknowledged);
+        self.delayed = self.delayed.saturating_add(counts.delayed);
+    }
+
+    /// All of them.
+    pub(crate) fn all(self) -> u64 {
+        self.ready.saturating_add(self.unacknowledged).saturating_add(self.delayed)
+    }
+}
 
 /// Counts of queues when their leaders last answered.
 #[derive(Debug, Default)]
@@ -54,6 +77,19 @@ mod tests {
             counts: ready.map(|ready| wire::QueueCounts { ready, ..Default::default() }),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn rqu_08_messages_that_wait_for_a_retry_are_messages() {
+        let mut messages = Messages::default();
+        let counts =
+            wire::QueueCounts { ready: 3, unacknowledged: 2, delayed: 4, ..Default::default() };
+        messages.add(&counts);
+        messages.add(&wire::QueueCounts { delayed: u64::MAX, ..Default::default() });
+        assert_eq!((messages.ready, messages.all()), (3, u64::MAX));
+        let mut few = Messages::default();
+        few.add(&counts);
+        assert_eq!(few.all(), 9);
     }
 
     #[test]

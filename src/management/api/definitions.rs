@@ -3,6 +3,7 @@
 use crate::api::call::{Answer, Api, Call};
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
+use quorate_types::VhostName;
 use serde_json::{Map, Value};
 
 /// The lists of definitions whose objects belong to a virtual host.
@@ -13,9 +14,7 @@ const ORIGIN: [&str; 4] = ["rabbit_version", "rabbitmq_version", "product_name",
 /// Exports or imports the definitions of the cluster.
 pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.method == Method::Post {
-        let text = std::str::from_utf8(&call.body);
-        let text = text.map_err(|_| Refusal::BadRequest("not_json".to_owned()))?;
-        return import(api, text).await;
+        return import(api, text(call)?).await;
     }
     Ok(Answer::text(export(api).await?))
 }
@@ -24,14 +23,29 @@ pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 pub(crate) async fn of_vhost(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhost = call.vhost(api)?;
     if call.method == Method::Post {
-        let Ok(Value::Object(given)) = serde_json::from_slice(&call.body) else {
-            return bad_request("not_json");
-        };
-        let placed = placed_in(given, vhost.as_str());
-        return import(api, &Value::Object(placed).to_string()).await;
+        return import(api, &text_of_vhost(call, &vhost)?).await;
     }
     let exported: Value = serde_json::from_str(&export(api).await?).unwrap_or_default();
     Ok(Answer::object(cut_to(&exported, vhost.as_str())))
+}
+
+/// The definitions of a body.
+///
+/// # Errors
+/// 400: they are no text.
+pub(crate) fn text(call: &Call) -> Result<&str, Refusal> {
+    std::str::from_utf8(&call.body).map_err(|_| Refusal::BadRequest("not_json".to_owned()))
+}
+
+/// The definitions of a body, placed in a virtual host.
+///
+/// # Errors
+/// 400: the body is no JSON object.
+pub(crate) fn text_of_vhost(call: &Call, vhost: &VhostName) -> Result<String, Refusal> {
+    let Ok(Value::Object(given)) = serde_json::from_slice(&call.body) else {
+        return bad_request("not_json");
+    };
+    Ok(Value::Object(placed_in(given, vhost.as_str())).to_string())
 }
 
 /// All definitions, written where it may take its time.

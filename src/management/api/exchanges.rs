@@ -6,6 +6,8 @@ use crate::api::client::perform;
 use crate::api::json;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::SampledKind;
 use quorate_broker::view::ExchangeView;
 use quorate_catalog::{ExchangeType, arguments_to_json};
 use quorate_client::{ExchangeDeclare, Operation};
@@ -51,25 +53,35 @@ pub(crate) fn shape(view: &ExchangeView) -> Value {
     shown
 }
 
+fn key(view: &ExchangeView) -> Key {
+    Key::Exchange(view.name.vhost.to_string(), view.name.name.to_string())
+}
+
 /// The exchanges of virtual hosts.
-pub(crate) fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let (vhosts, broker) = (call.vhosts(api)?, api.broker.clone());
-    Ok(Answer::list(BY_NAME, move || {
+pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let spans = statistics::spans(call)?;
+    let book = Book::of(api, call, &spans, SampledKind::Exchanges).await?;
+    let (vhosts, broker, silent) = (call.vhosts(api)?, api.broker.clone(), book.silent.clone());
+    let items = move || {
         let views = vhosts.iter().flat_map(|vhost| broker.views().exchanges(vhost));
-        views.map(|view| shape(&view)).collect()
-    }))
+        views.map(|view| book.with(shape(&view), Some(&key(&view)))).collect()
+    };
+    Ok(Answer::list(BY_NAME, items).without(silent))
 }
 
 /// One exchange: reads, makes or deletes it.
 pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     match call.method {
         Method::Get => {
-            let mut shown = shape(&known(api, call)?);
+            let (view, spans) = (known(api, call)?, statistics::spans(call)?);
+            let book = Book::of_one(api, call, (&spans, SampledKind::Exchanges), &view.name);
+            let book = book.await?;
+            let mut shown = book.with(shape(&view), Some(&key(&view)));
             if let Some(fields) = shown.as_object_mut() {
                 fields.insert("incoming".to_owned(), json!([]));
                 fields.insert("outgoing".to_owned(), json!([]));
             }
-            Ok(Answer::object(shown))
+            Ok(Answer::object(shown).without(book.silent))
         }
         Method::Put | Method::Post => declare(api, call).await,
         Method::Delete => delete(api, call).await,
@@ -86,7 +98,7 @@ fn find(api: &Api, call: &Call) -> Result<Option<ExchangeView>, Refusal> {
 ///
 /// # Errors
 /// 404.
-pub(crate) fn known(api: &Api, call: &Call) -> Result<ExchangeView, Refusal> {
+fn known(api: &Api, call: &Call) -> Result<ExchangeView, Refusal> {
     find(api, call)?.ok_or(Refusal::NoObject)
 }
 

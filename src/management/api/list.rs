@@ -1,10 +1,11 @@
 //! What every list takes: pages, a filter of names, an order and a choice of columns. Pure.
 
+use crate::api::order::Key;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
-use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Objects of a page, if the request does not say.
@@ -29,16 +30,39 @@ pub(crate) struct Listing {
     columns: Columns,
 }
 
-/// Columns that every row of a large list has at hand.
-const BY_NAME: &[&str] = &["name", "vhost"];
+/// Which fields of an object are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    All,
+    /// Those of these names.
+    Only(&'a BTreeSet<&'a str>),
+}
 
-/// A large list, whose objects are made one by one.
+impl Wanted<'_> {
+    /// True if the field of that name is made.
+    pub(crate) fn has(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(name),
+        }
+    }
+
+    /// True if a field with rates is made.
+    pub(crate) fn has_statistics(self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => {
+                names.iter().any(|name| *name == "message_stats" || name.ends_with("_details"))
+            }
+        }
+    }
+}
+
+/// A large list, whose objects are made one by one, each as far as it is needed.
 pub(crate) struct Rows {
     pub(crate) count: usize,
-    /// An object of the names of a row: `name` and `vhost`.
-    pub(crate) names: Box<dyn Fn(usize) -> Value + Send>,
-    /// The whole object of a row.
-    pub(crate) object: Box<dyn Fn(usize) -> Value + Send>,
+    /// The object of a row.
+    pub(crate) object: Box<dyn Fn(usize, Wanted<'_>) -> Value + Send>,
 }
 
 impl fmt::Debug for Rows {
@@ -105,18 +129,65 @@ impl Listing {
         self.arranged(items, order, |item, ()| item)
     }
 
-    /// As [`Listing::of_list`], of rows whose objects take long to make: if names decide about the
-    /// page, only those of the page are made.
+    /// As [`Listing::of_list`], of rows whose objects take long to make: of all rows only the fields
+    /// that decide about their order are made, and those of the page then have the wanted columns.
     ///
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
-        let is_name = |column: &String| BY_NAME.contains(&column.as_str());
-        if self.page.is_none() || !self.sort.iter().all(is_name) {
-            return self.of_list((0..rows.count).map(&rows.object).collect(), order);
+        let shown = self.columns.first_names();
+        let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
+        let items = self.deciding(rows.count, &rows.object, order);
+        self.arranged(items, order, |_, row| (rows.object)(row, shown))
+    }
+
+    /// True if a page of a list is asked for.
+    pub(crate) fn is_page(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// The rows that [`Listing::of_rows`] shows.
+    ///
+    /// # Errors
+    /// 400 if there is no such page.
+    pub(crate) fn chosen(
+        &self,
+        count: usize,
+        object: impl Fn(usize, Wanted<'_>) -> Value,
+        order: &[&str],
+    ) -> Result<Vec<usize>, Refusal> {
+        let mut items = self.deciding(count, object, order);
+        self.choose(&mut items, order);
+        let items = match &self.page {
+            None => items,
+            Some(page) => page.of(items)?,
+        };
+        Ok(items.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Of each row the fields that decide about its place.
+    fn deciding(
+        &self,
+        count: usize,
+        object: impl Fn(usize, Wanted<'_>) -> Value,
+        order: &[&str],
+    ) -> Vec<(Value, usize)> {
+        let sorted_by = self.sort.iter().map(String::as_str).chain(order.iter().copied());
+        let first = |path: &'_ str| path.split('.').next().unwrap_or_default().to_owned();
+        let deciding: Vec<String> = sorted_by.map(first).chain(["name".to_owned()]).collect();
+        let deciding = deciding.iter().map(String::as_str).collect();
+        (0..count).map(|row| (object(row, Wanted::Only(&deciding)), row)).collect()
+    }
+
+    /// Leaves out the items that the filter does not match, and sorts the others.
+    fn choose<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
+        if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
+            let name = |item: &Value| {
+                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
+            };
+            items.retain(|(item, _)| name(item));
         }
-        let names = (0..rows.count).map(|row| ((rows.names)(row), row)).collect();
-        self.arranged(names, order, |_, row| (rows.object)(row))
+        self.sort(items, order);
     }
 
     /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
@@ -128,13 +199,7 @@ impl Listing {
         shown: impl Fn(Value, T) -> Value,
     ) -> Result<Value, Refusal> {
         let total = items.len();
-        if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
-            let name = |item: &Value| {
-                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
-            };
-            items.retain(|(item, _)| name(item));
-        }
-        self.sort(&mut items, order);
+        self.choose(&mut items, order);
         let shown = |(item, row)| self.columns.of(shown(item, row));
         let Some(page) = &self.page else { return Ok(items.into_iter().map(shown).collect()) };
         let filtered = items.len();
@@ -235,59 +300,17 @@ fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, name| value.get(name))
 }
 
-/// What values are sorted by: Erlang's order of their kinds, then their order among their kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Number(Number),
-    Word(Option<bool>),
-    Object,
-    Array(Vec<Key>),
-    Text(String),
-}
-
-/// A number, in the order of numbers.
-#[derive(Clone, Copy, Debug)]
-struct Number(f64);
-
-impl PartialEq for Number {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Number {}
-
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl Key {
-    fn of(value: Option<&Value>) -> Self {
-        match value {
-            None => Self::Number(Number(0.0)),
-            Some(Value::Number(number)) => {
-                Self::Number(Number(number.as_f64().unwrap_or_default()))
+impl Columns {
+    /// The names of the fields that have wanted columns; `None`: all fields are wanted.
+    fn first_names(&self) -> Option<BTreeSet<&str>> {
+        match self {
+            Self::All => None,
+            Self::Only(paths) => {
+                Some(paths.iter().filter_map(|path| path.first()).map(String::as_str).collect())
             }
-            Some(Value::Null) => Self::Word(None),
-            Some(Value::Bool(value)) => Self::Word(Some(*value)),
-            Some(Value::Object(_)) => Self::Object,
-            Some(Value::Array(values)) => {
-                Self::Array(values.iter().map(|value| Self::of(Some(value))).collect())
-            }
-            Some(Value::String(text)) => Self::Text(text.clone()),
         }
     }
-}
 
-impl Columns {
     /// The object with the wanted columns only.
     fn of(&self, item: Value) -> Value {
         match self {
@@ -378,50 +401,40 @@ mod tests {
         assert_eq!(names(&listed("name=b").unwrap()).len(), 3);
     }
 
-    /// Of ten thousand queues, a page by name makes the objects of the page only.
+    /// Of ten thousand queues, a page makes the objects of the page only, whatever it is sorted by.
     #[test]
     fn only_the_objects_of_a_page_are_made() {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);
-        let rows = Rows {
-            count: 1_000,
-            names: Box::new(|row| json!({ "name": format!("q{row:03}"), "vhost": "/" })),
-            object: Box::new(move |row| {
-                count.fetch_add(1, atomic::Ordering::Relaxed);
-                json!({ "name": format!("q{row:03}"), "vhost": "/", "messages": 1_000 - row })
-            }),
+        let object = move |row: usize, wanted: Wanted<'_>| {
+            let fields = [
+                ("name", json!(format!("q{row:03}"))),
+                ("vhost", json!("/")),
+                ("stats", json!({ "in": 1_000 - row })),
+                ("members", json!(["a", "b"])),
+            ];
+            let fields = fields.into_iter().filter(|(name, _)| wanted.has(name));
+            let fields: Map<_, _> = fields.map(|(name, value)| (name.to_owned(), value)).collect();
+            let whole = usize::from(fields.contains_key("members"));
+            count.fetch_add(whole, atomic::Ordering::Relaxed);
+            Value::Object(fields)
         };
+        let rows = Rows { count: 1_000, object: Box::new(object) };
         let listed = |query: &str| {
             let listing = Listing::parse(&Query::parse(query)).unwrap();
             let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
+            let chosen = listing.chosen(rows.count, &rows.object, &["vhost", "name"]).unwrap();
+            let chosen = chosen.iter().map(|row| format!("q{row:03}")).collect::<Vec<_>>();
+            assert_eq!(chosen, names(&listed));
             (names(&listed).join(" "), made.swap(0, atomic::Ordering::Relaxed))
         };
         let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
         assert_eq!(page(""), ("q002 q003".to_owned(), 2));
         assert_eq!(page("name=q5&sort=name&sort_reverse=true"), ("q597 q596".to_owned(), 2));
-        assert_eq!(page("sort=messages"), ("q997 q996".to_owned(), 1_000));
-        assert_eq!(listed("columns=name").1, 1_000);
-    }
-
-    #[test]
-    fn values_of_all_kinds_are_sorted() {
-        let sorted = [
-            json!(-1),
-            json!(0.5),
-            json!(2),
-            json!(null),
-            json!(false),
-            json!(true),
-            json!({}),
-            json!([1]),
-            json!([1, 0]),
-            json!([2]),
-            json!("a"),
-            json!("b"),
-        ];
-        let keys: Vec<Key> = sorted.iter().map(|value| Key::of(Some(value))).collect();
-        assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
-        assert_eq!(Key::of(None), Key::of(Some(&json!(0))));
+        assert_eq!(page("sort=stats.in"), ("q997 q996".to_owned(), 2));
+        assert_eq!(page("sort=stats.in&columns=name"), ("q997 q996".to_owned(), 0));
+        assert_eq!(listed("").1, 1_000);
+        assert_eq!(listed("columns=name,stats.in").1, 0);
     }
 
     /// As in the golden reply.

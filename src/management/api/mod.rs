@@ -1,14 +1,15 @@
 //! The HTTP API of RabbitMQ's management plugin, under `/api`.
 //!
 //! The path of a request: `route` finds it in the table of routes; `caller` authenticates its user
-//! with the login of AMQP clients; the table says whether that user may; the body is read, up to a
+//! with the login of AMQP clients, or by the session of the web page; the table says whether that user may; the body is read, up to a
 //! bound; the file of the object carries it out, through `client` what AMQP clients can do too, else
 //! as `quorate ctl` does; `list` cuts the answer to what was asked for; `audit` notes each change.
 //!
 //! An answer about the cluster waits one second for other nodes, and says which have not answered in
 //! the header `x-quorate-silent-nodes`.
 
-mod audit;
+mod attempts;
+pub(crate) mod audit;
 mod body;
 mod call;
 mod caller;
@@ -16,11 +17,15 @@ mod client;
 mod cluster;
 mod counts;
 mod dispatch;
-mod json;
+mod input;
+pub(crate) mod json;
 mod list;
 mod names;
+mod order;
 mod refusal;
 mod route;
+mod spans;
+mod statistics;
 mod uri;
 
 mod bindings;
@@ -39,48 +44,52 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
+mod quorate_browse;
+mod quorate_cluster;
+mod quorate_dry_run;
+mod quorate_events;
+mod quorate_settings;
+mod quorate_tasks;
+mod replicas;
 mod users;
 mod vhosts;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::api::features::FLAGS;
+
 use crate::api::call::{Answer, Api, Call, Content};
-use crate::api::caller::Caller;
+pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
+use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
-use crate::api::refusal::{Refusal, bad_request};
-use crate::api::route::{Check, Endpoint, Method, Needs, Route};
-use crate::api::uri::Query;
+pub(crate) use crate::api::overview::set_cluster_name;
+pub(crate) use crate::api::refusal::Refusal;
+pub(crate) use crate::api::route::Method;
+use crate::api::route::{Check, Endpoint, Needs, Route};
+pub(crate) use crate::api::uri::Query;
+use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
+use crate::page::Sessions;
 use crate::peers::Peers;
+use crate::rates::Rates;
 use axum::Router;
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use bytes::Bytes;
 use quorate_broker::Broker;
 use quorate_types::ShortString;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// Bytes of a body, for requests other than publishes and imports.
-const BODY_BYTES_MAX: usize = 1 << 20;
-/// Bytes of the body of a publish or an import.
-const LARGE_BYTES_MAX: usize = 64 << 20;
-/// Bodies above this size share [`LARGE_BYTES_MAX`] bytes; further ones wait.
-const SMALL_BYTES: usize = 64 << 10;
-/// The unit in which they are counted.
-const UNIT_BYTES: usize = 1 << 10;
-/// Longest wait for a body.
-const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Requests that are carried out at the same time. Further ones wait.
 const REQUESTS_MAX: usize = 32;
 /// Longest wait for one of them.
@@ -94,16 +103,24 @@ const SILENT_NODES: &str = "x-quorate-silent-nodes";
 #[derive(Clone, Debug)]
 struct Service {
     api: Api,
-    bodies: Arc<Semaphore>,
+    sessions: Sessions,
+    bodies: Bodies,
     requests: Arc<Semaphore>,
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
-pub fn api(broker: Broker, facts: Arc<NodeFacts>, peers: Peers) -> Router {
-    let cluster = Cluster::new(broker.clone(), peers);
+pub fn api(
+    broker: Broker,
+    facts: Arc<NodeFacts>,
+    peers: Peers,
+    (sessions, rates): (Sessions, Rates),
+) -> Router {
+    let cluster = Cluster::new(broker.clone(), peers.clone(), rates);
+    let browser = Browser::new(broker.clone(), peers);
     let service = Service {
-        api: Api { broker, facts, cluster },
-        bodies: Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES)),
+        api: Api { broker, facts, cluster, browser },
+        sessions,
+        bodies: Bodies::default(),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
     };
     let routes = Router::new().route("/api", any(answer)).route("/api/", any(answer));
@@ -171,12 +188,13 @@ impl Service {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let listing = Listing::parse(&query)?;
         check_type(&target, parts)?;
-        let (body, _permit) = read_body(&self.bodies, &target, body).await?;
+        // The body keeps its part of the memory to the end of the request.
+        let body = read_body(&self.bodies, &target, body).await?;
         let call = Call {
             method: target.method,
             caller,
             query,
-            body,
+            body: body.bytes.clone(),
             reason: reason(parts),
             names: target.names,
         };
@@ -210,7 +228,7 @@ impl Service {
         if target.needs == Needs::Nobody {
             return Ok(Caller::nobody(client));
         }
-        let caller = Caller::of(&self.api.broker, &parts.headers, client).await?;
+        let caller = Caller::of(&self.api.broker, &self.sessions, parts, client).await?;
         user.clone_from(&caller.user);
         let named = |kind: &str| {
             let name = target.names.iter().find(|(name, _)| *name == kind)?;
@@ -224,44 +242,6 @@ impl Service {
         standing.same_user = named("user").is_some_and(|user| user == caller.user);
         target.needs.check(standing)?;
         Ok(caller)
-    }
-}
-
-/// The body of a request, and its part of the memory for large ones.
-async fn read_body(
-    bodies: &Arc<Semaphore>,
-    target: &Target,
-    body: Body,
-) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
-    if target.method == Method::Get {
-        return Ok((Bytes::new(), None));
-    }
-    let is_large = matches!(
-        target.route.endpoint,
-        Endpoint::Publish | Endpoint::Definitions | Endpoint::VhostDefinitions
-    );
-    let most = if is_large { LARGE_BYTES_MAX } else { BODY_BYTES_MAX };
-    // A body of unknown length may be as long as any.
-    let length = body.size_hint().exact().map(usize::try_from);
-    let announced = length.and_then(Result::ok).unwrap_or(most);
-    if announced > most {
-        return bad_request("Exceeded HTTP request body size limit");
-    }
-    let read = async {
-        let permit = match announced > SMALL_BYTES {
-            false => None,
-            true => {
-                let units = u32::try_from(announced.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-                Arc::clone(bodies).acquire_many_owned(units).await.ok()
-            }
-        };
-        let bytes = axum::body::to_bytes(body, announced).await;
-        bytes.map(|bytes| (bytes, permit))
-    };
-    match timeout(BODY_TIME_MAX, read).await {
-        Ok(Ok(read)) => Ok(read),
-        Ok(Err(_)) => bad_request("Exceeded HTTP request body size limit"),
-        Err(_) => bad_request("the body of the request did not come in time"),
     }
 }
 

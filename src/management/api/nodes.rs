@@ -3,9 +3,12 @@
 use crate::api::call::{Answer, Api, Call};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
+use crate::api::statistics::{self, Book, Key};
 use crate::convert;
 use crate::facts::ProcessFacts;
-use crate::wire;
+use crate::rates::fields::{Asked, NODE};
+use crate::rates::shown;
+use crate::wire::{self, SampledKind};
 use serde_json::{Value, json};
 
 /// How lists of nodes are sorted.
@@ -61,6 +64,10 @@ fn shape(node: &wire::Node) -> Value {
         "fd_total": node.fds_limit.min(u64::from(u32::MAX)),
         "sockets_used": node.connections,
         "sockets_total": node.fds_limit.min(u64::from(u32::MAX)),
+        "rabbitmq_version": node.product_version,
+        "erlang_version": node.version,
+        "erlang_full_version": format!("{} {}", crate::api::overview::RUNTIME, node.version),
+        "crypto_lib_version": crate::api::overview::CRYPTO,
         "mem_used": node.memory_bytes,
         "mem_limit": node.memory_limit_bytes,
         "mem_alarm": alarm("memory"),
@@ -112,24 +119,50 @@ fn absent(name: &str) -> Value {
 }
 
 /// All nodes.
-pub(crate) async fn list(api: &Api) -> Answer {
-    let listed = api.cluster.nodes().await;
-    let names = Names::known(api);
-    let mut nodes: Vec<Value> = listed.items.iter().map(shape).collect();
-    nodes.push(shape(&own(api)));
+pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let spans = statistics::spans(call)?;
+    let (listed, book) =
+        tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
+    let (names, book) = (Names::known(api), book?);
+    let with = |node: &wire::Node| with_statistics(shape(node), node, &book);
+    let mut nodes: Vec<Value> = listed.items.iter().map(with).collect();
+    nodes.push(with(&own(api)));
     nodes.extend(listed.silent.iter().map(|node| absent(names.name(*node))));
-    Answer::list(ORDER, move || nodes).without(listed.silent)
+    Ok(Answer::list(ORDER, move || nodes).without(listed.silent).without(book.silent))
+}
+
+/// What is shown of a node, with its churn, and the rates of what it uses. Its part of the messages
+/// of the cluster is not shown here.
+fn with_statistics(mut shown: Value, node: &wire::Node, book: &Book) -> Value {
+    let Some(statistic) = book.get(&Key::Node(node.id)) else { return shown };
+    if let Some(fields) = shown.as_object_mut() {
+        let of_node = NODE.iter().filter(|field| field.asked == Asked::Node);
+        let names: Vec<&str> = of_node.map(|field| field.name).collect();
+        let statistics = shown::with_totals(NODE, &names, statistic);
+        for (name, value) in statistics {
+            // What is known of now stays.
+            fields.entry(name).or_insert(value);
+        }
+    }
+    shown
 }
 
 /// One node, or its memory.
 pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, Refusal> {
     let wanted = call.name("node").unwrap_or_default();
-    let listed = api.cluster.nodes().await;
-    let mut nodes = listed.items;
+    let spans = statistics::spans(call)?;
+    let (listed, book) =
+        tokio::join!(api.cluster.nodes(), Book::of(api, call, &spans, SampledKind::Node));
+    let (mut nodes, book) = (listed.items, book?);
     nodes.push(own(api));
     if let Some(node) = nodes.iter().find(|node| node.name == wanted) {
-        let shown = if memory { self::memory(node) } else { shape(node) };
-        return Ok(Answer::object(shown));
+        let shown = match memory {
+            true => self::memory(node),
+            false => with_statistics(shape(node), node, &book),
+        };
+        // Only the silence of this node matters.
+        let silent = book.silent.into_iter().filter(|id| !memory && *id == node.id);
+        return Ok(Answer::object(shown).without(silent));
     }
     let id = Names::known(api).id(wanted).ok_or(Refusal::NoObject)?;
     let shown = if memory { json!({ "memory": "not_available" }) } else { absent(wanted) };

@@ -2,11 +2,16 @@
 //! `/api/extensions`.
 
 use crate::api::call::{Answer, Api, Call};
-use crate::api::names::Names;
+use crate::api::counts::Messages;
 use crate::api::nodes;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
+use crate::api::statistics::{self, Book};
 use crate::facts::NodeFacts;
+use crate::rates::fields::{Asked, CHURN, NODE};
+use crate::rates::shown;
+use crate::wire::{self, SampledKind};
+use quorate_broker::Broker;
 use quorate_catalog::{ParameterName, ParameterRecord};
 use quorate_types::ShortString;
 use serde_json::{Value, json};
@@ -38,13 +43,17 @@ pub(crate) fn exchange_types() -> Value {
     Value::from(shown.to_vec())
 }
 
-/// The name of the cluster: the one that was set, or its id.
-pub(crate) fn cluster_name(api: &Api) -> String {
-    let set = api.broker.views().parameters(None).unwrap_or_default().into_iter();
+/// The name that was set for the cluster.
+pub(crate) fn set_cluster_name(broker: &Broker) -> Option<String> {
+    let set = broker.views().parameters(None).unwrap_or_default().into_iter();
     let is_name = |one: &ParameterRecord| one.name == ParameterName::Global(CLUSTER_NAME);
     let set = set.into_iter().find(is_name);
-    let set = set.and_then(|one| serde_json::from_str::<String>(&one.value).ok());
-    set.unwrap_or_else(|| match api.cluster.view().cluster {
+    set.and_then(|one| serde_json::from_str(&one.value).ok())
+}
+
+/// The name of the cluster: the one that was set, or its id.
+pub(crate) fn cluster_name(api: &Api) -> String {
+    set_cluster_name(&api.broker).unwrap_or_else(|| match api.cluster.view().cluster {
         Some(id) => format!("{:016x}", id.0),
         None => api.facts.name.clone(),
     })
@@ -63,25 +72,26 @@ pub(crate) async fn name(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     Ok(Answer::done())
 }
 
-/// Figures of the cluster. Rates and counts of messages that have passed are not among them: no
-/// node knows those of the others.
+/// Figures of the cluster: the sums of what its nodes have sampled.
 pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (all, seen) = (all_vhosts(api), call.vhosts(api)?);
     // A monitor sees the sums of all virtual hosts.
     let vhosts = if call.caller.is_monitor() { all } else { seen };
-    let (queues, connections, channels, consumers, others) = tokio::join!(
+    let spans = statistics::spans(call)?;
+    let (queues, connections, channels, consumers, others, book) = tokio::join!(
         api.cluster.queues(&vhosts),
         api.cluster.connections(),
         api.cluster.channels(),
         api.cluster.consumers(&vhosts),
         api.cluster.nodes(),
+        Book::of(api, call, &spans, SampledKind::Node),
     );
     let views = api.broker.views();
     let exchanges: usize = vhosts.iter().map(|vhost| views.exchanges(vhost).len()).sum();
+    let book = book?;
+    let mut messages = Messages::default();
     let counts = queues.items.iter().filter_map(|known| known.queue.counts);
-    let (ready, unacknowledged) = counts.fold((0u64, 0u64), |(ready, held), counts| {
-        (ready.saturating_add(counts.ready), held.saturating_add(counts.unacknowledged))
-    });
+    counts.for_each(|counts| messages.add(&counts));
     let own = nodes::own(api);
     let mut running = others.items;
     running.push(own);
@@ -95,27 +105,55 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
             "queues": queues.items.len(),
         },
         "queue_totals": {
-            "messages": ready.saturating_add(unacknowledged),
-            "messages_ready": ready,
-            "messages_unacknowledged": unacknowledged,
+            "messages": messages.all(),
+            "messages_ready": messages.ready,
+            "messages_unacknowledged": messages.unacknowledged,
         },
-        "message_stats": {},
         "listeners": running.iter().flat_map(nodes::listeners).collect::<Vec<_>>(),
         "contexts": running.iter().flat_map(nodes::contexts).collect::<Vec<_>>(),
     });
     if let (Some(fields), Value::Object(figures)) = (shown.as_object_mut(), figures) {
         fields.extend(figures);
     }
-    Ok(Answer::object(shown).without(others.silent))
+    if let Some(sum) = book.sum() {
+        insert_statistics(&mut shown, &sum);
+    }
+    let silent = [queues.silent, connections.silent, channels.silent, consumers.silent];
+    let silent = silent.into_iter().flatten().chain(book.silent).chain(others.silent);
+    Ok(Answer::object(shown).without(silent))
+}
+
+/// Inserts the rates of messages and of what comes and goes.
+fn insert_statistics(shown: &mut Value, sum: &wire::Statistic) {
+    let mut statistics = json!({});
+    shown::insert(&mut statistics, NODE, Some(sum));
+    let taken = |name: &str| statistics.get(name).cloned().unwrap_or_default();
+    if let Some(totals) = shown.get_mut("queue_totals").and_then(Value::as_object_mut) {
+        let lengths = NODE.iter().filter(|field| field.asked == Asked::Lengths);
+        for name in lengths.map(|field| format!("{}_details", field.name)) {
+            let details = taken(&name);
+            totals.insert(name, details);
+        }
+    }
+    if let Some(fields) = shown.as_object_mut() {
+        fields.insert("message_stats".to_owned(), taken("message_stats"));
+        let churn = shown::with_totals(NODE, &CHURN, sum);
+        fields.insert("churn_rates".to_owned(), Value::Object(churn));
+    }
 }
 
 fn all_vhosts(api: &Api) -> BTreeSet<ShortString> {
     api.broker.views().vhosts().into_iter().map(|record| record.name).collect()
 }
 
+/// What stands for the runtime, of which RabbitMQ shows the version.
+pub(crate) const RUNTIME: &str = "Quorate";
+/// What stands for the library of RabbitMQ's cryptography.
+pub(crate) const CRYPTO: &str = "rustls with ring";
+
 /// Names and versions. RabbitMQ shows those of its runtime, which clients print.
 fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
-    let runtime = format!("Quorate {}", facts.version);
+    let runtime = format!("{RUNTIME} {}", facts.version);
     json!({
         "management_version": facts.product_version,
         "rabbitmq_version": facts.product_version,
@@ -124,11 +162,16 @@ fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
         "quorate_version": facts.version,
         "erlang_version": facts.version,
         "erlang_full_version": runtime,
+        "crypto_lib_version": CRYPTO,
         "release_series_support_status": "supported",
         "cluster_name": cluster_name,
         "node": facts.name,
-        "rates_mode": "none",
-        "sample_retention_policies": { "global": [], "basic": [], "detailed": [] },
+        "rates_mode": "basic",
+        "sample_retention_policies": {
+            "global": [600, 3_600, 28_800, 86_400],
+            "basic": [600],
+            "detailed": [600],
+        },
         "exchange_types": exchange_types(),
         "disable_stats": false,
         "enable_queue_totals": false,
@@ -157,16 +200,6 @@ pub(crate) fn extensions() -> Answer {
 /// nothing to begin.
 pub(crate) fn rebalance() -> Answer {
     Answer::done()
-}
-
-/// Authentication attempts: refused logins are counted, by no protocol.
-pub(crate) async fn attempts(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let names = Names::of(api).await;
-    names.id(call.name("node").unwrap_or_default()).ok_or(Refusal::NoObject)?;
-    if call.method == Method::Delete {
-        return Ok(Answer::done());
-    }
-    Ok(Answer::object(json!([])))
 }
 
 /// The stored form of a password.

@@ -28,7 +28,7 @@ fn find(
 }
 
 /// What a request says of a policy.
-fn given(
+pub(crate) fn given(
     kind: PolicyKind,
     vhost: &VhostName,
     name: &ShortString,

@@ -6,16 +6,16 @@ use crate::api::client::perform;
 use crate::api::cluster::KnownQueue;
 use crate::api::consumers::{self, Channels};
 use crate::api::json;
-use crate::api::list::Rows;
+use crate::api::list::{Listing, Rows, Wanted};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::wire;
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::{self, SampledKind};
 use quorate_client::{Operation, QueueDeclare};
 use quorate_types::{ResourceName, ShortString};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// The policies of a queue, null where none is in force.
 fn policy(name: &str) -> Value {
@@ -31,71 +31,153 @@ fn state(queue: &wire::Queue, fresh: bool) -> &'static str {
     }
 }
 
-/// A queue as lists show it. Counts that are not known are 0, and the state is not `running`.
-pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
-    let queue = &known.queue;
-    let counts = queue.counts.unwrap_or_default();
-    // The members are in the order of their ids: any is better than no node at all.
-    let home = [queue.leader].into_iter().chain(queue.members.first().copied());
-    let node = home.map(|id| names.name(id)).find(|name| !name.is_empty()).unwrap_or_default();
-    let definition: Value =
-        serde_json::from_str(&queue.effective_policy_definition).unwrap_or_else(|_| json!({}));
-    let messages = counts.ready.saturating_add(counts.unacknowledged);
-    let bytes = counts.ready_bytes.saturating_add(counts.unacknowledged_bytes);
-    // Whatever its delivery mode, a message in a durable queue survives.
-    let persistent = if queue.durable { (messages, bytes) } else { (0, 0) };
-    let mut shown = json!({
-        "name": queue.name,
-        "vhost": queue.vhost,
-        "type": queue.queue_type,
-        "durable": queue.durable,
-        "auto_delete": queue.auto_delete,
-        "exclusive": queue.owner.is_some(),
-        "arguments": json::table(&queue.arguments),
-        "node": node,
-        "leader": node,
-        "members": names.all(&queue.members),
-        "online": names.all(&queue.online),
-        "state": state(queue, known.fresh),
-        "policy": policy(&queue.policy),
-        "operator_policy": policy(&queue.operator_policy),
-        "effective_policy_definition": definition,
-        "messages": messages,
-        "messages_ready": counts.ready,
-        "messages_unacknowledged": counts.unacknowledged,
-        "messages_persistent": persistent.0,
-        "messages_ram": 0,
-        "messages_dlx": counts.dead_letters_waiting,
-        "message_bytes": bytes,
-        "message_bytes_ready": counts.ready_bytes,
-        "message_bytes_unacknowledged": counts.unacknowledged_bytes,
-        "message_bytes_persistent": persistent.1,
-        "message_bytes_ram": 0,
-        "consumers": counts.consumers,
-        "memory": counts.memory_bytes,
-    });
-    if let (Some(owner), Some(fields)) = (queue.owner, shown.as_object_mut()) {
-        let owner = format!("<{}.{}.{}>", names.name(owner.node), owner.start, owner.number);
-        fields.insert("owner_pid_details".to_owned(), json!({ "name": owner }));
+/// A queue, with what its fields are made of.
+struct Shown<'a> {
+    queue: &'a wire::Queue,
+    fresh: bool,
+    counts: wire::QueueCounts,
+    names: &'a Names,
+}
+
+impl Shown<'_> {
+    /// The node of the queue: its leader; else any member, which is better than no node at all.
+    fn node(&self) -> &str {
+        let home = [self.queue.leader].into_iter().chain(self.queue.members.first().copied());
+        let names = home.map(|id| self.names.name(id));
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
     }
-    shown
+
+    fn messages(&self) -> u64 {
+        let counts = &self.counts;
+        counts.ready.saturating_add(counts.unacknowledged).saturating_add(counts.delayed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.counts.ready_bytes.saturating_add(self.counts.unacknowledged_bytes)
+    }
+
+    /// Whatever its delivery mode, a message in a durable queue survives.
+    fn persistent(&self, of_all: u64) -> Value {
+        Value::from(if self.queue.durable { of_all } else { 0 })
+    }
+}
+
+/// How a field is made. A list of ten thousand queues is sorted by one of them.
+type Field = fn(&Shown<'_>) -> Value;
+
+/// The fields of a queue in lists. Counts that are not known are 0, and the state is not `running`.
+const FIELDS: [(&str, Field); 29] = [
+    ("name", |one| Value::from(one.queue.name.as_str())),
+    ("vhost", |one| Value::from(one.queue.vhost.as_str())),
+    ("type", |one| Value::from(one.queue.queue_type.as_str())),
+    ("durable", |one| Value::from(one.queue.durable)),
+    ("auto_delete", |one| Value::from(one.queue.auto_delete)),
+    ("exclusive", |one| Value::from(one.queue.owner.is_some())),
+    ("arguments", |one| json::table(&one.queue.arguments)),
+    ("node", |one| Value::from(one.node())),
+    ("leader", |one| Value::from(one.node())),
+    ("members", |one| Value::from(one.names.all(&one.queue.members))),
+    ("online", |one| Value::from(one.names.all(&one.queue.online))),
+    ("state", |one| Value::from(state(one.queue, one.fresh))),
+    ("policy", |one| policy(&one.queue.policy)),
+    ("operator_policy", |one| policy(&one.queue.operator_policy)),
+    ("effective_policy_definition", |one| {
+        serde_json::from_str(&one.queue.effective_policy_definition).unwrap_or_else(|_| json!({}))
+    }),
+    ("messages", |one| Value::from(one.messages())),
+    ("messages_ready", |one| Value::from(one.counts.ready)),
+    ("messages_unacknowledged", |one| Value::from(one.counts.unacknowledged)),
+    ("messages_delayed", |one| Value::from(one.counts.delayed)),
+    ("messages_persistent", |one| one.persistent(one.messages())),
+    ("messages_ram", |_| Value::from(0)),
+    ("messages_dlx", |one| Value::from(one.counts.dead_letters_waiting)),
+    ("message_bytes", |one| Value::from(one.bytes())),
+    ("message_bytes_ready", |one| Value::from(one.counts.ready_bytes)),
+    ("message_bytes_unacknowledged", |one| Value::from(one.counts.unacknowledged_bytes)),
+    ("message_bytes_persistent", |one| one.persistent(one.bytes())),
+    ("message_bytes_ram", |_| Value::from(0)),
+    ("consumers", |one| Value::from(one.counts.consumers)),
+    ("memory", |one| Value::from(one.counts.memory_bytes)),
+];
+
+/// A queue as lists show it.
+pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
+    fields_of(known, names, Wanted::All)
+}
+
+/// The wanted fields of a queue.
+fn fields_of(known: &KnownQueue, names: &Names, wanted: Wanted<'_>) -> Value {
+    let KnownQueue { queue, fresh } = known;
+    let counts = queue.counts.unwrap_or_default();
+    let one = Shown { queue, fresh: *fresh, counts, names };
+    let fields = FIELDS.iter().filter(|(name, _)| wanted.has(name));
+    let mut shown: Map<_, _> =
+        fields.map(|(name, make)| ((*name).to_owned(), make(&one))).collect();
+    if let Some(owner) = queue.owner.filter(|_| wanted.has("owner_pid_details")) {
+        let owner = format!("<{}.{}.{}>", names.name(owner.node), owner.start, owner.number);
+        shown.insert("owner_pid_details".to_owned(), json!({ "name": owner }));
+    }
+    Value::Object(shown)
 }
 
 /// The queues of virtual hosts.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = call.vhosts(api)?;
-    let (listed, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
-    let queues = Arc::new(listed.items);
-    let named = Arc::clone(&queues);
-    let name = |known: &KnownQueue| json!({ "name": known.queue.name, "vhost": known.queue.vhost });
-    let rows = Rows {
-        count: queues.len(),
-        names: Box::new(move |row| named.get(row).map(name).unwrap_or_default()),
-        object: Box::new(move |row| {
-            queues.get(row).map(|known| shape(known, &names)).unwrap_or_default()
-        }),
-    };
-    Ok(Answer::rows(BY_NAME, rows).without(listed.silent))
+    let (spans, listing) = (statistics::spans(call)?, Listing::parse(&call.query)?);
+    // Of many queues a page is shown, and only the samples of these are fetched.
+    let is_page = spans.has_samples() && listing.is_page();
+    let first = if is_page { spans.without_samples() } else { spans };
+    let (listed, names, book) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        Names::of(api),
+        Book::of(api, call, &first, SampledKind::Queues),
+    );
+    let mut list = List { queues: listed.items, names, book: book? };
+    if is_page {
+        let chosen;
+        (list, chosen) = list.page(listing).await?;
+        list.book.take_samples(Book::of_queues(api, call, &spans, chosen).await?);
+    }
+    let silent = list.book.silent.clone();
+    Ok(Answer::rows(BY_NAME, list.into_rows()).without(listed.silent).without(silent))
+}
+
+/// What a list of queues is made of.
+struct List {
+    queues: Vec<KnownQueue>,
+    names: Names,
+    book: Book,
+}
+
+impl List {
+    fn object(&self, row: usize, fields: Wanted<'_>) -> Value {
+        let shown = |known: &KnownQueue| {
+            let mut shown = fields_of(known, &self.names, fields);
+            if fields.has_statistics() {
+                self.book.insert(&mut shown, Key::of_queue(&known.queue).as_ref());
+            }
+            shown
+        };
+        self.queues.get(row).map(shown).unwrap_or_default()
+    }
+
+    fn into_rows(self) -> Rows {
+        let count = self.queues.len();
+        Rows { count, object: Box::new(move |row, fields| self.object(row, fields)) }
+    }
+
+    /// The queues of the page that is asked for.
+    async fn page(self, listing: Listing) -> Result<(Self, Vec<wire::QueueId>), Refusal> {
+        let choose = move || {
+            let object = |row, fields: Wanted<'_>| self.object(row, fields);
+            let rows = listing.chosen(self.queues.len(), object, BY_NAME)?;
+            let queues = rows.into_iter().filter_map(|row| self.queues.get(row)?.queue.id);
+            let queues = queues.collect();
+            Ok((self, queues))
+        };
+        let unavailable = |_| Refusal::Unavailable("the list cannot be made".to_owned());
+        tokio::task::spawn_blocking(choose).await.map_err(unavailable)?
+    }
 }
 
 /// One queue: reads, makes or deletes it.
@@ -109,10 +191,17 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let name = call.resource(api, "queue")?;
-    let (known, names) = tokio::join!(api.cluster.queue(&name), Names::of(api));
-    let known = known.ok_or(Refusal::NoObject)?;
-    // An autoscaler would take 0 for the truth.
-    let Some(counts) = known.queue.counts else {
+    let spans = statistics::spans(call)?;
+    let (known, names, book) = tokio::join!(
+        api.cluster.queue(&name),
+        Names::of(api),
+        Book::of_one(api, call, (&spans, SampledKind::Queues), &name),
+    );
+    let (known, book) = (known.ok_or(Refusal::NoObject)?, book?);
+    let key = Key::of_queue(&known.queue);
+    // An autoscaler would take 0 for the truth, of messages as of rates.
+    let is_known = !book.misses(key.as_ref(), known.queue.leader);
+    let Some(counts) = known.queue.counts.filter(|_| is_known) else {
         let text = format!("the leader of queue {name} does not answer");
         return Err(Refusal::Unavailable(text));
     };
@@ -121,13 +210,13 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         0 => (Vec::new(), Vec::new()),
         _ => consumer_details(api, &name, &known, &names).await,
     };
-    let mut shown = shape(&known, &names);
+    let mut shown = book.with(shape(&known, &names), key.as_ref());
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));
         fields.insert("incoming".to_owned(), json!([]));
     }
-    Ok(Answer::object(shown).without(silent))
+    Ok(Answer::object(shown).without(silent).without(book.silent))
 }
 
 /// The consumers of a queue, and the nodes that did not answer.
@@ -142,9 +231,11 @@ async fn consumer_details(
         tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels());
     let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
     let timeout = consumers::timeout_ms(&known.queue);
+    let silent = channels.silent;
     let channels = Channels::of(&channels.items);
     let shape = |one| consumers::shape(one, timeout, &channels, names);
-    (of_queue.map(shape).collect(), consumers.silent)
+    let shown = of_queue.map(shape).collect();
+    (shown, [consumers.silent, silent].concat())
 }
 
 /// The declare of a queue, as its request says.
@@ -190,33 +281,6 @@ pub(crate) async fn purge(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let ResourceName { vhost, name } = known(api, call)?;
     perform(&api.broker, &call.caller, &vhost, Operation::QueuePurge(name)).await?;
     Ok(Answer::done())
-}
-
-/// What each replica of a queue says of itself.
-pub(crate) async fn status(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let name = call.resource(api, "queue")?;
-    let (known, nodes, names) =
-        tokio::join!(api.cluster.queue(&name), api.cluster.nodes(), Names::of(api));
-    let queue = known.ok_or(Refusal::NoObject)?.queue;
-    let group = queue.id.map_or(0, |id| id.group);
-    let own = crate::api::nodes::own(api);
-    let of_node = |node: &wire::Node| {
-        let replica = node.groups.iter().find(|replica| replica.group == group)?;
-        Some(json!({
-            "Node Name": names.name(node.id),
-            "Raft State": replica.role,
-            "Membership": "voter",
-            "Last Log Index": replica.last,
-            "Last Written": replica.last,
-            "Last Applied": replica.applied,
-            "Commit Index": replica.applied,
-            "Snapshot Index": replica.purged,
-            "Term": replica.term,
-            "Machine Version": node.machine_newest,
-        }))
-    };
-    let replicas: Vec<Value> = [&own].into_iter().chain(&nodes.items).filter_map(of_node).collect();
-    Ok(Answer::object(Value::Array(replicas)).without(nodes.silent))
 }
 
 #[cfg(test)]

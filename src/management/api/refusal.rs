@@ -13,6 +13,13 @@ pub(crate) enum Refusal {
     /// No user, or a wrong password.
     #[error("Login failed")]
     NotLoggedIn,
+    /// The web page's session is not in force, or none was begun. Without a question for a password,
+    /// for which browsers show a dialog.
+    #[error("{0}")]
+    NoSession(&'static str),
+    /// A change in the name of a session that may have been made by another site.
+    #[error("{0}")]
+    Forged(&'static str),
     /// The user may not do this.
     #[error("{0}")]
     NotAuthorised(String),
@@ -36,6 +43,12 @@ pub(crate) enum Refusal {
     /// The path does not take the method; it takes these.
     #[error("Method Not Allowed")]
     Method(String),
+    /// RabbitMQ's answer to operations that its settings do not allow.
+    #[error("{0}")]
+    NotOffered(String),
+    /// The object is protected against the change.
+    #[error("{0}")]
+    Protected(String),
     /// The body must be declared as JSON.
     #[error("Unsupported Media Type")]
     MediaType,
@@ -54,12 +67,16 @@ impl Refusal {
     fn status(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_authorized"),
+            Self::NoSession(_) => (StatusCode::UNAUTHORIZED, "not_authorized"),
+            Self::Forged(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotAuthorised(_) => (StatusCode::UNAUTHORIZED, "not_authorised"),
             Self::NoObject => (StatusCode::NOT_FOUND, "Object Not Found"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::BadPage { error, .. } => (StatusCode::BAD_REQUEST, error),
             Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
+            Self::NotOffered(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Protected(_) => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, ""),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
         }
@@ -96,11 +113,15 @@ impl IntoResponse for Refusal {
                     HeaderValue::from_str(allowed).ok().map(|allowed| (header::ALLOW, allowed)),
                 );
             }
-            Self::NotAuthorised(_)
+            Self::NoSession(_)
+            | Self::Forged(_)
+            | Self::NotAuthorised(_)
             | Self::NoObject
             | Self::NotFound(_)
             | Self::BadRequest(_)
             | Self::BadPage { .. }
+            | Self::NotOffered(_)
+            | Self::Protected(_)
             | Self::MediaType
             | Self::Unavailable(_) => {}
         }
@@ -137,11 +158,18 @@ impl From<ChangeError> for Refusal {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Denied(Denial::NoSuchUser(_) | Denial::NoSuchVhost(_)) => Self::NoObject,
+            ChangeError::Denied(denial @ Denial::VhostProtected(_)) => {
+                Self::Protected(denial.to_string())
+            }
+            ChangeError::Denied(denial @ Denial::ProtectionTooEarly { .. }) => {
+                Self::Unavailable(denial.to_string())
+            }
             ChangeError::Denied(
                 denial @ (Denial::UserExists(_)
                 | Denial::InvalidPattern { .. }
                 | Denial::TooManyTags { .. }
-                | Denial::Member(_)),
+                | Denial::Member(_)
+                | Denial::Task(_)),
             ) => Self::BadRequest(denial.to_string()),
             ChangeError::TimedOut => Self::Unavailable(error.to_string()),
         }
@@ -198,6 +226,9 @@ mod tests {
         let response = Refusal::NotLoggedIn.into_response();
         let realm = response.headers().get(header::WWW_AUTHENTICATE).unwrap();
         assert_eq!(realm, "Basic realm=\"RabbitMQ Management\"");
+        let response = Refusal::NoSession("no session").into_response();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(response.headers().get(header::WWW_AUTHENTICATE), None);
         let response = Refusal::Method("GET, HEAD".to_owned()).into_response();
         assert_eq!(response.headers().get(header::ALLOW).unwrap(), "GET, HEAD");
     }

@@ -142,6 +142,7 @@ pub(crate) enum Endpoint {
     Vhosts,
     Vhost,
     VhostStart,
+    VhostProtection,
     VhostPermissions,
     VhostTopicPermissions,
     Users,
@@ -164,6 +165,10 @@ pub(crate) enum Endpoint {
     QueueContents,
     QueueGet,
     QueueStatus,
+    ReplicaAdd,
+    ReplicaDelete,
+    ReplicasGrow,
+    ReplicasShrink,
     Exchanges,
     Exchange,
     Publish,
@@ -194,9 +199,24 @@ pub(crate) enum Endpoint {
     FeatureFlag,
     DeprecatedFeatures,
     AuthAttempts,
+    AuthAttemptsBySource,
     Rebalance,
     Aliveness,
     Health(Check),
+    QuorateCluster,
+    QuorateDrain,
+    QuorateRevive,
+    QuorateEvents,
+    BrowseQueue,
+    ExplainMessage,
+    QueueSettings,
+    DryRunPolicy,
+    DryRunOperatorPolicy,
+    DryRunDefinitions,
+    DryRunVhostDefinitions,
+    Tasks,
+    Task,
+    TaskControl,
     /// A list of something that this broker does not have.
     Nothing,
 }
@@ -282,18 +302,32 @@ impl Route {
         let mut captured = Vec::new();
         for (part, segment) in pattern.into_iter().zip(segments) {
             match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
-                Some(name) => captured.push((name, segment.clone())),
+                Some(name) if !segment.is_empty() || MAY_BE_EMPTY.contains(&name) => {
+                    captured.push((name, segment.clone()));
+                }
                 None if part == segment => {}
-                None => return None,
+                Some(_) | None => return None,
             }
         }
         Some(captured)
     }
 }
 
-/// The route of a path, and the names in the path.
+/// Names in a path that may be empty.
+const MAY_BE_EMPTY: [&str; 2] = ["exchange", "source"];
+
+/// The route of a path, and the names in the path. Where an exchange is named, an empty segment is the
+/// default exchange. At the ends of the path it is a slash too many, which does no harm; it is not
+/// dropped elsewhere, where what follows would be taken for another name.
 pub(crate) fn find(segments: &[String]) -> Option<(&'static Route, Vec<(&'static str, String)>)> {
-    ROUTES.iter().find_map(|route| Some((route, route.captures(segments)?)))
+    let fits = |segments: &[String]| {
+        ROUTES.iter().find_map(|route| Some((route, route.captures(segments)?)))
+    };
+    fits(segments).or_else(|| {
+        let first = segments.iter().position(|segment| !segment.is_empty())?;
+        let last = segments.iter().rposition(|segment| !segment.is_empty())?;
+        fits(segments.get(first..=last)?)
+    })
 }
 
 use Endpoint as E;
@@ -315,6 +349,9 @@ pub(crate) const ROUTES: &[Route] = &[
     read("vhosts", E::Vhosts, Management),
     read("vhosts/{vhost}", E::Vhost, Administrator).put(Administrator).delete(Administrator),
     at("vhosts/{vhost}/start/{node}", E::VhostStart).post(Administrator),
+    at("vhosts/{vhost}/deletion/protection", E::VhostProtection)
+        .post(Administrator)
+        .delete(Administrator),
     read("vhosts/{vhost}/permissions", E::VhostPermissions, Administrator),
     read("vhosts/{vhost}/topic-permissions", E::VhostTopicPermissions, Administrator),
     read("vhosts/{vhost}/connections", E::Connections, Vhost),
@@ -327,7 +364,7 @@ pub(crate) const ROUTES: &[Route] = &[
     read("users/{user}/topic-permissions", E::UserTopicPermissions, Administrator),
     read("auth/hash_password/{password}", E::HashPassword, Administrator),
     read("auth/attempts/{node}", E::AuthAttempts, Monitoring).delete(Administrator),
-    read("auth/attempts/{node}/source", E::AuthAttempts, Monitoring),
+    read("auth/attempts/{node}/source", E::AuthAttemptsBySource, Monitoring).delete(Administrator),
     read("permissions", E::Permissions, Administrator),
     Route::object("permissions/{vhost}/{user}", E::Permission, Administrator),
     read("topic-permissions", E::TopicPermissions, Administrator),
@@ -342,6 +379,10 @@ pub(crate) const ROUTES: &[Route] = &[
     read("queues", E::Queues, Vhost),
     read("queues/detailed", E::Queues, Vhost),
     read("queues/{vhost}", E::Queues, Vhost),
+    at("queues/quorum/replicas/on/{node}/grow", E::ReplicasGrow).post(Administrator),
+    at("queues/quorum/replicas/on/{node}/shrink", E::ReplicasShrink).delete(Administrator),
+    at("queues/quorum/{vhost}/{queue}/replicas/add", E::ReplicaAdd).post(Administrator),
+    at("queues/quorum/{vhost}/{queue}/replicas/delete", E::ReplicaDelete).delete(Administrator),
     read("queues/quorum/{vhost}/{queue}/status", E::QueueStatus, Vhost),
     read("queues/{vhost}/{queue}/status", E::QueueStatus, Vhost),
     Route::object("queues/{vhost}/{queue}", E::Queue, Vhost),
@@ -418,6 +459,25 @@ pub(crate) const ROUTES: &[Route] = &[
         E::Health(Check::LeaderlessQueues),
         VisibleVhost,
     ),
+    read("quorate/cluster", E::QuorateCluster, Monitoring),
+    at("quorate/nodes/{node}/drain", E::QuorateDrain).post(Administrator),
+    at("quorate/nodes/{node}/revive", E::QuorateRevive).post(Administrator),
+    read("quorate/events", E::QuorateEvents, Monitoring),
+    read("quorate/queues/{vhost}/{queue}/messages", E::BrowseQueue, Vhost),
+    read("quorate/queues/{vhost}/{queue}/messages/{position}/explain", E::ExplainMessage, Vhost),
+    read("quorate/queues/{vhost}/{queue}/settings", E::QueueSettings, Vhost),
+    at("quorate/dry-run/policies/{vhost}/{name}", E::DryRunPolicy)
+        .post(VhostPolicies)
+        .delete(VhostPolicies),
+    at("quorate/dry-run/operator-policies/{vhost}/{name}", E::DryRunOperatorPolicy)
+        .post(Administrator)
+        .delete(Administrator),
+    at("quorate/dry-run/definitions", E::DryRunDefinitions).post(Administrator),
+    at("quorate/dry-run/definitions/{vhost}", E::DryRunVhostDefinitions).post(Administrator),
+    // Who may do what with a task is decided by the permissions on its queue and target.
+    read("quorate/tasks", E::Tasks, Management).post(Management),
+    read("quorate/tasks/{task}", E::Task, Management),
+    at("quorate/tasks/{task}/{control}", E::TaskControl).post(Management),
     read("shovels", E::Nothing, Monitoring),
     read("shovels/{vhost}", E::Nothing, Monitoring),
     read("federation-links", E::Nothing, Monitoring),

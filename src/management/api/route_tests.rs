@@ -81,7 +81,16 @@ fn a_path_has_one_route() {
         ("/api/queues/detailed", Endpoint::Queues),
         ("/api/queues/%2F/", Endpoint::Queues),
         ("/api//queues/%2F/a", Endpoint::Queue),
+        ("/api/queues//", Endpoint::Queues),
+        ("/api/exchanges/%2F//publish", Endpoint::Publish),
+        ("/api/exchanges/%2F//bindings/source", Endpoint::BindingsFrom),
+        ("/api/bindings/%2F/e//q/y", Endpoint::BindingsBetween),
+        ("/api/exchanges/%2F/", Endpoint::Exchanges),
         ("/api/queues/quorum/%2F/a/status", Endpoint::QueueStatus),
+        ("/api/queues/quorum/%2F/a/replicas/add", Endpoint::ReplicaAdd),
+        ("/api/queues/quorum/replicas/on/n/grow", Endpoint::ReplicasGrow),
+        ("/api/queues/quorum/q", Endpoint::Queue),
+        ("/api/vhosts/%2F/deletion/protection", Endpoint::VhostProtection),
         ("/api/queues/%2F/a/bindings", Endpoint::BindingsOfQueue),
         ("/api/users/bulk-delete", Endpoint::UsersBulkDelete),
         ("/api/users/guest", Endpoint::User),
@@ -93,7 +102,9 @@ fn a_path_has_one_route() {
         let (route, _) = find(&segments(path).unwrap()).unwrap();
         assert_eq!(route.endpoint, endpoint, "{path}");
     }
-    for path in ["/api", "/api/nothing", "/api/queues/%2F/a/b/c/d/e"] {
+    for path in
+        ["/api", "/api/nothing", "/api/queues/%2F/a/b/c/d/e", "/api//", "/api/queues/%2F//contents"]
+    {
         assert!(find(&segments(path).unwrap()).is_none(), "{path}");
     }
 }

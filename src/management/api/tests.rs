@@ -4,11 +4,11 @@
 
 use super::*;
 use crate::api::names::Names;
+use bytes::Bytes;
 use quorate_broker::view::{ClusterView, MemberView};
 use quorate_catalog::MemberState;
 use quorate_types::{MachineVersion, NodeId};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 /// Two nodes, `rabbit1@a` and `rabbit2@b`.
 pub(crate) fn names() -> Names {
@@ -126,32 +126,4 @@ async fn an_answer_has_its_status_and_headers() {
     let body = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
     assert_eq!(&body[..], br#"[{"name":"a"}]"#);
     assert_eq!(respond(Answer::put(false), Listing::default()).await.unwrap().status(), 204);
-}
-
-/// Large bodies share the memory of one; a small one does not wait for them.
-#[tokio::test]
-async fn bodies_are_bounded() {
-    let bodies = Arc::new(Semaphore::new(LARGE_BYTES_MAX / UNIT_BYTES));
-    let target = |method: &str, path: &str| target(method, path).unwrap().unwrap();
-    let queue = target("PUT", "/api/queues/v/q");
-    let read = |target, bytes: usize| {
-        let (bodies, body) = (Arc::clone(&bodies), Body::from(vec![b' '; bytes]));
-        async move { read_body(&bodies, target, body).await }
-    };
-    assert_eq!(read(&queue, 5).await.unwrap().0.len(), 5);
-    assert!(read(&queue, BODY_BYTES_MAX).await.is_ok());
-    assert!(matches!(read(&queue, BODY_BYTES_MAX + 1).await, Err(Refusal::BadRequest(_))));
-    let endless = futures::stream::repeat(Ok::<_, Infallible>(Bytes::from(vec![b' '; 9_999])));
-    let endless = read_body(&bodies, &queue, Body::from_stream(endless)).await;
-    assert!(matches!(endless, Err(Refusal::BadRequest(_))));
-
-    let import = target("POST", "/api/definitions");
-    let held = read(&import, LARGE_BYTES_MAX).await.unwrap();
-    assert!(read(&queue, 5).await.is_ok());
-    let waits = timeout(Duration::from_millis(50), read(&import, SMALL_BYTES + 1)).await;
-    assert!(waits.is_err(), "there is no room for it");
-    drop(held);
-    assert!(read(&import, SMALL_BYTES + 1).await.is_ok());
-    let get = target("GET", "/api/queues");
-    assert_eq!(read(&get, 5).await.unwrap().0.len(), 0);
 }

@@ -1,11 +1,16 @@
 //! Paths and queries of requests: cut into parts, then percent-decoded, so that `%2F` within a name
 //! does not separate. Pure.
 
-/// The segments of a path below `/api`, decoded. Empty ones are dropped: a slash too many does no
-/// harm. `None`: a segment is not percent-encoded UTF-8.
+/// The segments of a path below `/api`, decoded, without a slash at the end. `None`: a segment is not
+/// percent-encoded UTF-8.
 pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix("/api").unwrap_or(path);
-    path.split('/').filter(|segment| !segment.is_empty()).map(|one| decoded(one, false)).collect()
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Some(Vec::new());
+    }
+    path.split('/').map(|one| decoded(one, false)).collect()
 }
 
 /// Percent-decodes a text; in a query a plus sign is a blank.
@@ -60,9 +65,19 @@ impl Query {
         Self(query.split('&').filter(|part| !part.is_empty()).filter_map(parameter).collect())
     }
 
+    /// All parameters, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The first value of that name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of that name, in their order.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
     /// True if the parameter is `true`.
@@ -79,10 +94,12 @@ mod tests {
 
     #[test]
     fn a_path_is_cut_before_it_is_decoded() {
-        let cases: [(&str, &[&str]); 5] = [
+        let cases: [(&str, &[&str]); 7] = [
             ("/api/queues/%2F/a%2Fb", &["queues", "/", "a/b"]),
-            ("/api//users//", &["users"]),
+            ("/api//users//", &["", "users", ""]),
+            ("/api/users/", &["users"]),
             ("/api", &[]),
+            ("/api/", &[]),
             (
                 "/api/bindings/%2f/e/a+b/q/%C3%BC/x%2By",
                 &["bindings", "/", "e", "a+b", "q", "ü", "x+y"],

@@ -3,19 +3,19 @@
 use crate::api::body::Fields;
 use crate::api::call::{Answer, Api, Call};
 use crate::api::cluster::KnownQueue;
+use crate::api::counts::Messages;
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
-use quorate_catalog::{AccessCommand, VhostMetadata, VhostRecord, VhostUpdate};
+use crate::api::statistics::{self, Book, Key};
+use crate::wire::SampledKind;
+use quorate_catalog::{AccessCommand, PermissionRecord, VhostMetadata, VhostRecord, VhostUpdate};
 use quorate_types::{QueueType, ShortString, VhostName};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How lists of virtual hosts are sorted.
 const ORDER: &[&str] = &["name"];
-
-/// Ready and unacknowledged messages.
-type Messages = (u64, u64);
 
 /// A virtual host as lists show it. `messages` are those in its queues, if they were asked for.
 fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> Value {
@@ -33,15 +33,16 @@ fn shape(record: &VhostRecord, messages: Option<Messages>, nodes: &[String]) -> 
             "description": metadata.description,
             "tags": tags,
             "default_queue_type": queue_type,
+            "protected_from_deletion": record.protected,
         },
         "tracing": record.tracing,
-        "protected_from_deletion": false,
+        "protected_from_deletion": record.protected,
         "cluster_state": states,
     });
-    if let (Some((ready, unacknowledged)), Some(fields)) = (messages, shown.as_object_mut()) {
-        fields.insert("messages".to_owned(), ready.saturating_add(unacknowledged).into());
-        fields.insert("messages_ready".to_owned(), ready.into());
-        fields.insert("messages_unacknowledged".to_owned(), unacknowledged.into());
+    if let (Some(messages), Some(fields)) = (messages, shown.as_object_mut()) {
+        fields.insert("messages".to_owned(), messages.all().into());
+        fields.insert("messages_ready".to_owned(), messages.ready.into());
+        fields.insert("messages_unacknowledged".to_owned(), messages.unacknowledged.into());
     }
     shown
 }
@@ -51,21 +52,29 @@ fn totals(queues: &[KnownQueue]) -> BTreeMap<&str, Messages> {
     let mut totals: BTreeMap<&str, Messages> = BTreeMap::new();
     for known in queues {
         let counts = known.queue.counts.unwrap_or_default();
-        let total = totals.entry(known.queue.vhost.as_str()).or_default();
-        total.0 = total.0.saturating_add(counts.ready);
-        total.1 = total.1.saturating_add(counts.unacknowledged);
+        totals.entry(known.queue.vhost.as_str()).or_default().add(&counts);
     }
     totals
 }
 
 /// The records as values, and the nodes that did not answer.
-async fn shown(api: &Api, call: &Call, records: Vec<VhostRecord>) -> (Vec<Value>, Vec<u32>) {
+async fn shown(
+    api: &Api,
+    call: &Call,
+    records: Vec<VhostRecord>,
+) -> Result<(Vec<Value>, Vec<u32>), Refusal> {
+    let spans = statistics::spans(call)?;
     let with_totals = !call.query.is_true("disable_stats");
     let vhosts: BTreeSet<VhostName> = match with_totals {
         true => records.iter().map(|record| record.name.clone()).collect(),
         false => BTreeSet::new(),
     };
-    let (queues, names) = tokio::join!(api.cluster.queues(&vhosts), Names::of(api));
+    let (queues, names, book) = tokio::join!(
+        api.cluster.queues(&vhosts),
+        Names::of(api),
+        Book::of(api, call, &spans, SampledKind::Vhosts),
+    );
+    let book = book?;
     let members = api.cluster.view().members;
     let running = members.iter().filter(|member| member.running);
     let nodes: Vec<String> =
@@ -73,20 +82,22 @@ async fn shown(api: &Api, call: &Call, records: Vec<VhostRecord>) -> (Vec<Value>
     let totals = totals(&queues.items);
     let value = |record: &VhostRecord| {
         let messages = totals.get(record.name.as_str()).copied().unwrap_or_default();
-        shape(record, with_totals.then_some(messages), &nodes)
+        let shown = shape(record, with_totals.then_some(messages), &nodes);
+        book.with(shown, Some(&Key::Vhost(record.name.to_string())))
     };
-    (records.iter().map(value).collect(), queues.silent)
+    let items = records.iter().map(value).collect();
+    Ok((items, queues.silent.into_iter().chain(book.silent).collect()))
 }
 
 /// The virtual hosts that the caller may use; all of them for a monitor.
-pub(crate) async fn list(api: &Api, call: &Call) -> Answer {
+pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let mut records = api.broker.views().vhosts();
     if !call.caller.is_monitor() {
         let usable = api.broker.lookup().usable_vhosts(&call.caller.user);
         records.retain(|record| usable.contains(&record.name));
     }
-    let (items, silent) = shown(api, call, records).await;
-    Answer::list(ORDER, move || items).without(silent)
+    let (items, silent) = shown(api, call, records).await?;
+    Ok(Answer::list(ORDER, move || items).without(silent))
 }
 
 /// One virtual host: reads, makes, changes or deletes it.
@@ -96,7 +107,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             let name = call.vhost(api)?;
             let mut records = api.broker.views().vhosts();
             records.retain(|record| record.name == name);
-            let (mut items, silent) = shown(api, call, records).await;
+            let (mut items, silent) = shown(api, call, records).await?;
             Ok(Answer::object(items.pop().ok_or(Refusal::NoObject)?).without(silent))
         }
         Method::Put | Method::Post => put(api, call).await,
@@ -149,11 +160,29 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             default_queue_type,
         };
         operator.change_access(AccessCommand::AddVhost { vhost: vhost.clone(), metadata }).await?;
+        // As in RabbitMQ, who makes a virtual host may use it.
+        let [configure, write, read] = [".*"; 3].map(str::to_owned);
+        let user = call.caller.user.clone();
+        let all = PermissionRecord { vhost: vhost.clone(), user, configure, write, read };
+        operator.change_access(AccessCommand::SetPermissions(all)).await?;
     }
     if let Some(tracing) = tracing {
         operator.change_access(AccessCommand::SetTracing { vhost, tracing }).await?;
     }
     Ok(Answer::put(!was_there))
+}
+
+/// Protects a virtual host from deletion, or lifts the protection.
+pub(crate) async fn protection(api: &Api, call: &Call) -> Result<Answer, Refusal> {
+    let vhost = call.vhost(api)?;
+    let protected = match call.method {
+        Method::Put | Method::Post => true,
+        Method::Delete => false,
+        Method::Get => return Err(Refusal::NoObject),
+    };
+    let set = AccessCommand::SetProtection { vhost, protected };
+    api.broker.operator().change_access(set).await?;
+    Ok(Answer::done())
 }
 
 /// Starts a virtual host on a node, where it runs anyhow.
@@ -181,9 +210,11 @@ mod tests {
             metadata: VhostMetadata::default(),
             limits: VhostLimits::default(),
             tracing: false,
+            protected: false,
         };
         let nodes = ["rabbit1@a".to_owned()];
-        let shown = shape(&record, Some((3, 2)), &nodes);
+        let messages = Messages { ready: 3, unacknowledged: 2, delayed: 1 };
+        let shown = shape(&record, Some(messages), &nodes);
         let without = [
             "message_stats",
             "messages_details",
@@ -195,7 +226,7 @@ mod tests {
             "send_oct_details",
         ];
         assert_has_keys(&shown, include_str!("gold/vhosts.json"), &without);
-        assert_eq!(shown.get("messages"), Some(&json!(5)));
+        assert_eq!(shown.get("messages"), Some(&json!(6)));
         assert_eq!(shown.get("cluster_state"), Some(&json!({ "rabbit1@a": "running" })));
         assert_eq!(shape(&record, None, &nodes).get("messages"), None);
     }

@@ -3,7 +3,7 @@
 //! types count all of them, and letters are confirmed under either strategy.
 
 use super::exposition::Page;
-use quorate_broker::view::{DeadLetterCounters, DeadLetterFact, DeadLetterStrategy, DeathReason};
+use quorate_broker::view::{DeadLetterFact, DeadLetterStrategy, DeathReason, MetricsView};
 use quorate_types::QueueType;
 
 const FACTS: [(&str, &str, DeadLetterFact); 5] = [
@@ -43,7 +43,10 @@ const STRATEGIES: [(&str, DeadLetterStrategy); 3] = [
     ("at_least_once", DeadLetterStrategy::AtLeastOnce),
 ];
 
-pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
+pub(super) fn show(page: &mut Page, view: &MetricsView) {
+    let counters = &view.dead_letters;
+    let help = "Dead letters that their targets have not accepted yet";
+    page.gauge("quorate_dead_letters_waiting", help, view.dead_letters_waiting);
     for (name, help, fact) in FACTS {
         page.head(name, "counter", help);
         for (type_label, queue_type) in TYPES {
@@ -57,16 +60,20 @@ pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
             }
         }
     }
-    let name = "quorate_dead_letters_dropped_total";
-    page.head(
-        name,
-        "counter",
-        "Total number of dead letters dropped because no queue accepts them",
-    );
-    for (why, fact) in
-        [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
-    {
+    let dropped = [
+        (
+            "rabbitmq_dlx_cycle_dropped_total",
+            "Total number of dead letters dropped because they would go round in a cycle",
+            DeadLetterFact::Cycle,
+        ),
+        (
+            "rabbitmq_dead_letter_unroutable_total",
+            "Total number of dead letters dropped because no queue accepts them",
+            DeadLetterFact::Unroutable,
+        ),
+    ];
+    for (name, help, fact) in dropped {
         let counts = counters.iter().filter(|((_, _, of), _)| *of == fact);
-        page.sample(name, &[("reason", why)], counts.map(|(_, count)| count).sum());
+        page.counter(name, help, &[], counts.map(|(_, count)| count).sum());
     }
 }

@@ -9,7 +9,10 @@ pub(super) struct Page {
     text: String,
 }
 
-type Labels<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// How a number is written.
+type Unit = fn(u64) -> String;
 
 impl Page {
     pub(super) fn into_text(self) -> String {
@@ -40,28 +43,63 @@ impl Page {
         self.line(format_args!("{name}{labels} {value}"));
     }
 
+    /// One sample of the family begun, with a value that is written already.
+    pub(super) fn sample_text(&mut self, name: &str, labels: Labels<'_>, value: &str) {
+        let labels = label_text(labels);
+        self.line(format_args!("{name}{labels} {value}"));
+    }
+
     /// Durations in microseconds, written in seconds as is usual for Prometheus.
     pub(super) fn times(&mut self, name: &str, help: &str, view: &HistogramView) {
-        self.histogram(name, help, view, seconds);
+        self.histogram(name, help, &[], view, (seconds, seconds));
     }
 
     /// Writes a histogram of sizes in bytes.
     pub(super) fn sizes(&mut self, name: &str, help: &str, view: &HistogramView) {
-        self.histogram(name, help, view, |size| size.to_string());
+        self.histogram(name, help, &[], view, (plain, plain));
     }
 
-    fn histogram(&mut self, name: &str, help: &str, view: &HistogramView, unit: fn(u64) -> String) {
+    /// Writes a histogram of sizes with labels, whose bounds are floating point numbers, as the Erlang
+    /// client writes them: the dashboards ask for exactly these.
+    pub(super) fn labelled_sizes(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: Labels<'_>,
+        view: &HistogramView,
+    ) {
+        self.histogram(name, help, labels, view, (float, plain));
+    }
+
+    /// Writes a histogram of durations in milliseconds in seconds.
+    pub(super) fn milliseconds(&mut self, name: &str, help: &str, view: &HistogramView) {
+        let unit: Unit = |ms| seconds(ms.saturating_mul(1_000));
+        self.histogram(name, help, &[], view, (unit, unit));
+    }
+
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: Labels<'_>,
+        view: &HistogramView,
+        (bound_text, sum_text): (Unit, Unit),
+    ) {
         self.head(name, "histogram", help);
         let mut below = 0;
         for (bound, count) in view.bounds.iter().zip(&view.counts) {
             below += count;
-            let bound = unit(*bound);
-            self.line(format_args!("{name}_bucket{{le=\"{bound}\"}} {below}"));
+            self.bucket(name, labels, &bound_text(*bound), below);
         }
         let all: u64 = view.counts.iter().sum();
-        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {all}"));
-        self.line(format_args!("{name}_sum {}", unit(view.sum)));
-        self.line(format_args!("{name}_count {all}"));
+        self.bucket(name, labels, "+Inf", all);
+        self.sample_text(&format!("{name}_sum"), labels, &sum_text(view.sum));
+        self.sample(&format!("{name}_count"), labels, all);
+    }
+
+    fn bucket(&mut self, name: &str, labels: Labels<'_>, bound: &str, below: u64) {
+        let labels: Vec<_> = labels.iter().copied().chain([("le", bound)]).collect();
+        self.sample(&format!("{name}_bucket"), &labels, below);
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
@@ -70,8 +108,22 @@ impl Page {
     }
 }
 
+fn plain(number: u64) -> String {
+    number.to_string()
+}
+
+/// A whole number as Prometheus' own client writes floating point numbers.
+fn float(number: u64) -> String {
+    let exponent = number.checked_ilog10().unwrap_or_default();
+    let power = 10u64.pow(exponent);
+    if exponent < 6 || !number.is_multiple_of(power) {
+        return format!("{number}.0");
+    }
+    format!("{}e+{exponent:02}", number / power)
+}
+
 /// Microseconds as a decimal number of seconds, without trailing zeros.
-fn seconds(us: u64) -> String {
+pub(super) fn seconds(us: u64) -> String {
     let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -103,7 +155,8 @@ mod tests {
             HistogramView { bounds: vec![500, 1_000_000], counts: vec![2, 1, 4], sum: 12_500_000 };
         page.times("t_seconds", "Times", &view);
         page.sizes("s", "Sizes", &view);
-        expect![[r#"
+        page.labelled_sizes("b", "Bytes", &[("protocol", "p")], &view);
+        expect![[r##"
             # HELP a_info An a
             # TYPE a_info untyped
             a_info{path="C:\\x\n\"y\""} 1
@@ -121,7 +174,14 @@ mod tests {
             s_bucket{le="+Inf"} 7
             s_sum 12500000
             s_count 7
-        "#]]
+            # HELP b Bytes
+            # TYPE b histogram
+            b_bucket{protocol="p",le="500.0"} 2
+            b_bucket{protocol="p",le="1e+06"} 3
+            b_bucket{protocol="p",le="+Inf"} 7
+            b_sum{protocol="p"} 12500000
+            b_count{protocol="p"} 7
+        "##]]
         .assert_eq(&page.into_text());
     }
 }

@@ -1,91 +1,196 @@
-//! `/metrics`: names of rabbitmq_prometheus if it has the metric, so that dashboards continue to
-//! work, otherwise names with `quorate_`.
+//! `/metrics`, `/metrics/per-object` and `/metrics/detailed`: names of rabbitmq_prometheus if it has
+//! the metric, so that dashboards continue to work, otherwise names with `quorate_`.
 
 mod dead_letters;
 mod exposition;
+mod families;
+mod messages;
+mod objects;
+mod raft;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use families::Wanted;
+
 use crate::facts::{NodeFacts, ProcessFacts};
+use crate::rates::Rates;
+use crate::source::Source;
 use exposition::Page;
+use objects::PER_OBJECT;
 use quorate_broker::{
     ShareFigures,
-    view::{Alarm, ClusterView, DeliveryCounters, MetricsView, Role},
+    view::{Alarm, ClusterView, Figures, HistogramView, MetricsView, QueueFigure, WAIT_BOUNDS_MS},
 };
 
+/// What a scrape is answered from.
+#[derive(Debug)]
+pub(crate) struct Scrape<'a> {
+    pub(crate) facts: &'a NodeFacts,
+    pub(crate) process: ProcessFacts,
+    pub(crate) cluster: &'a ClusterView,
+    /// The name of the cluster, if it has one.
+    pub(crate) name: Option<&'a str>,
+    pub(crate) view: &'a MetricsView,
+    /// Empty for the page without objects.
+    pub(crate) figures: &'a Figures,
+    pub(crate) rates: &'a Rates,
+    pub(crate) wanted: &'a Wanted,
+}
+
+impl Scrape<'_> {
+    /// The led queues that are wanted.
+    fn queues(&self) -> impl Iterator<Item = &QueueFigure> {
+        self.figures.queues.iter().filter(|queue| {
+            self.wanted.vhost(queue.name.vhost.as_str())
+                && self.wanted.queue(queue.name.name.as_str())
+        })
+    }
+
+    fn is_wanted_vhost(&self, name: &str) -> bool {
+        self.wanted.vhost(name)
+    }
+}
+
 /// The page of `/metrics`.
-pub(crate) fn text(
-    facts: &NodeFacts,
-    process: ProcessFacts,
-    cluster: &ClusterView,
-    view: &MetricsView,
-) -> String {
+pub(crate) fn aggregated(scrape: &Scrape<'_>) -> String {
     let mut page = Page::default();
-    identity(&mut page, facts, cluster);
-    resources(&mut page, process, view);
-    memory(&mut page, view);
-    clients(&mut page, view);
+    let view = scrape.view;
+    of_node(&mut page, scrape, "aggregated");
+    clients(&mut page, PER_OBJECT, view);
     queues(&mut page, view);
-    publishes(&mut page, view);
-    deliveries(&mut page, view);
-    dead_letters::show(&mut page, &view.dead_letters);
-    groups(&mut page, view);
-    flow(&mut page, view);
-    histograms(&mut page, view);
     page.into_text()
 }
 
-fn identity(page: &mut Page, facts: &NodeFacts, cluster: &ClusterView) {
-    page.head("rabbitmq_build_info", "untyped", "Product and version");
+/// The page of `/metrics/per-object`.
+pub(crate) fn per_object(scrape: &Scrape<'_>) -> String {
+    let mut page = Page::default();
+    of_node(&mut page, scrape, "per-object");
+    clients(&mut page, PER_OBJECT, scrape.view);
+    let show = [
+        objects::queue_coarse,
+        objects::queue_consumers,
+        objects::queue_metrics,
+        objects::queue_delivery,
+        objects::queue_published,
+        objects::raft,
+        objects::exchanges,
+        objects::connection_bytes,
+        objects::connection_packets,
+        objects::channels,
+        objects::channel_publishes,
+        objects::channel_deliveries,
+    ];
+    for show in show {
+        show(&mut page, PER_OBJECT, scrape);
+    }
+    page.into_text()
+}
+
+/// The page of `/metrics/detailed`.
+pub(crate) fn detailed<S: Source>(scrape: &Scrape<'_>, source: &S) -> String {
+    let mut page = Page::default();
+    identity(&mut page, scrape, "detailed");
+    families::show(&mut page, scrape, source);
+    page.into_text()
+}
+
+/// What has no object and is on both other pages.
+fn of_node(page: &mut Page, scrape: &Scrape<'_>, endpoint: &str) {
+    let view = scrape.view;
+    identity(page, scrape, endpoint);
+    resources(page, PER_OBJECT, scrape, |_| true);
+    alarms(page, scrape);
+    nodes(page, scrape);
+    memory(page, view);
+    logins(page, PER_OBJECT, view);
+    queue_churn(page, PER_OBJECT, view);
+    messages::publishes(page, view);
+    messages::deliveries(page, view);
+    dead_letters::show(page, view);
+    raft::groups(page, view);
+    raft::systems(page, view, scrape.rates);
+    persister(page, PER_OBJECT, view);
+    flow(page, view);
+    histograms(page, view);
+}
+
+fn identity(page: &mut Page, scrape: &Scrape<'_>, endpoint: &str) {
+    let facts = scrape.facts;
+    page.head("rabbitmq_build_info", "untyped", "RabbitMQ & Erlang/OTP version info");
+    let version = facts.product_version.as_str();
     let versions = [
-        ("rabbitmq_version", facts.product_version.as_str()),
+        ("rabbitmq_version", version),
+        ("prometheus_plugin_version", version),
+        ("prometheus_client_version", facts.version.as_str()),
+        ("erlang_version", facts.version.as_str()),
         ("product_name", facts.product.as_str()),
-        ("product_version", facts.product_version.as_str()),
+        ("product_version", version),
         ("quorate_version", facts.version.as_str()),
     ];
     page.sample("rabbitmq_build_info", &versions, 1);
-    let id = cluster.cluster.map_or_else(String::new, |id| format!("{:016x}", id.0));
-    page.head("rabbitmq_identity_info", "untyped", "Node and cluster identity");
+    let id = scrape.cluster.cluster.map_or_else(String::new, |id| format!("{:016x}", id.0));
+    page.head("rabbitmq_identity_info", "untyped", "RabbitMQ node & cluster identity info");
     let identity = [
         ("rabbitmq_node", facts.name.as_str()),
-        ("rabbitmq_cluster", id.as_str()),
+        ("rabbitmq_cluster", scrape.name.unwrap_or(&id)),
         ("rabbitmq_cluster_permanent_id", id.as_str()),
+        ("rabbitmq_endpoint", endpoint),
     ];
     page.sample("rabbitmq_identity_info", &identity, 1);
-    page.gauge("erlang_uptime_seconds", "Node uptime", facts.started.elapsed().as_secs());
 }
 
-fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
-    let node = &view.node;
-    let alarm = |alarm| u64::from(node.alarms.contains(&alarm));
+/// Resources of the process and their limits, as far as they are wanted.
+fn resources(page: &mut Page, prefix: &str, scrape: &Scrape<'_>, wanted: impl Fn(bool) -> bool) {
+    let (node, process) = (&scrape.view.node, scrape.process);
     let gauges = [
-        ("rabbitmq_process_resident_memory_bytes", "Memory used in bytes", process.resident_bytes),
+        (false, "process_resident_memory_bytes", "Memory used in bytes", process.resident_bytes),
         (
-            "rabbitmq_resident_memory_limit_bytes",
+            true,
+            "resident_memory_limit_bytes",
             "Memory high watermark in bytes",
             node.memory_limit_bytes,
         ),
-        ("rabbitmq_process_open_fds", "Open file descriptors", process.fds_open),
-        ("rabbitmq_process_max_fds", "Open file descriptors limit", process.fds_limit),
+        (false, "process_open_fds", "Open file descriptors", process.fds_open),
+        (true, "process_max_fds", "Open file descriptors limit", process.fds_limit),
         (
-            "rabbitmq_disk_space_available_bytes",
+            false,
+            "disk_space_available_bytes",
             "Disk space available in bytes",
             node.disk_free_bytes,
         ),
         (
-            "rabbitmq_disk_space_available_limit_bytes",
+            true,
+            "disk_space_available_limit_bytes",
             "Free disk space low watermark in bytes",
             node.disk_free_limit_bytes,
         ),
+        (true, "erlang_uptime_seconds", "Node uptime", scrape.facts.started.elapsed().as_secs()),
+    ];
+    for (is_limit, stem, help, value) in gauges {
+        if wanted(is_limit) {
+            page.gauge(&format!("{prefix}{stem}"), help, value);
+        }
+    }
+}
+
+fn alarms(page: &mut Page, scrape: &Scrape<'_>) {
+    let (view, process) = (scrape.view, scrape.process);
+    let alarm = |alarm| u64::from(view.node.alarms.contains(&alarm));
+    let gauges = [
         (
             "rabbitmq_alarms_memory_used_watermark",
-            "is 1 if memory watermark alarm is in effect",
+            "is 1 if VM memory watermark alarm is in effect",
             alarm(Alarm::Memory),
         ),
         (
             "rabbitmq_alarms_free_disk_space_watermark",
             "is 1 if free disk space watermark alarm is in effect",
             alarm(Alarm::Disk),
+        ),
+        (
+            "rabbitmq_alarms_file_descriptor_limit",
+            "is 1 if file descriptor limit alarm is in effect",
+            u64::from(process.fds_limit > 0 && process.fds_open >= process.fds_limit),
         ),
         (
             "quorate_run_cache_bytes",
@@ -100,6 +205,17 @@ fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
+    }
+}
+
+/// The other nodes, in the states of Erlang's distribution: 3 is connected, 1 is down.
+fn nodes(page: &mut Page, scrape: &Scrape<'_>) {
+    let name = "erlang_vm_dist_node_state";
+    page.head(name, "gauge", "The current state of the distribution link");
+    let others = scrape.cluster.members.iter().filter(|member| member.id != scrape.facts.id);
+    for member in others {
+        let peer = scrape.facts.naming.name(member.id, &member.rpc_address);
+        page.sample(name, &[("peer", &peer)], if member.running { 3 } else { 1 });
     }
 }
 
@@ -133,43 +249,37 @@ fn memory(page: &mut Page, view: &MetricsView) {
     }
 }
 
-fn clients(page: &mut Page, view: &MetricsView) {
-    page.gauge("rabbitmq_connections", "Connections currently open", view.node.connections);
-    page.gauge("rabbitmq_channels", "Channels currently open", view.channels);
-    page.gauge("rabbitmq_consumers", "Consumers currently connected", view.consumers);
+fn clients(page: &mut Page, prefix: &str, view: &MetricsView) {
+    let gauges = [
+        ("connections", "Connections currently open", view.node.connections),
+        ("channels", "Channels currently open", view.channels),
+        ("consumers", "Consumers currently connected", view.consumers),
+    ];
+    for (stem, help, value) in gauges {
+        page.gauge(&format!("{prefix}{stem}"), help, value);
+    }
     let counters = [
+        ("connections_opened_total", "Total number of connections opened", view.connections_opened),
         (
-            "rabbitmq_connections_opened_total",
-            "Total number of connections opened",
-            view.connections_opened,
-        ),
-        (
-            "rabbitmq_connections_closed_total",
+            "connections_closed_total",
             "Total number of connections closed or terminated",
             view.connections_closed,
         ),
-        (
-            "rabbitmq_auth_attempts_failed_total",
-            "Total number of failed authentication attempts",
-            view.logins_refused,
-        ),
-        ("rabbitmq_channels_opened_total", "Total number of channels opened", view.channels_opened),
-        ("rabbitmq_channels_closed_total", "Total number of channels closed", view.channels_closed),
+        ("channels_opened_total", "Total number of channels opened", view.channels_opened),
+        ("channels_closed_total", "Total number of channels closed", view.channels_closed),
     ];
-    for (name, help, value) in counters {
-        page.counter(name, help, &[], value);
+    for (stem, help, value) in counters {
+        page.counter(&format!("{prefix}{stem}"), help, &[], value);
     }
 }
 
 /// Each node counts the messages of the queues that it leads, so the sum over the nodes is the
-/// cluster's number. Every node counts all queues, while in RabbitMQ only the nodes of their
-/// leaders do: use the maximum.
+/// cluster's number.
 fn queues(page: &mut Page, view: &MetricsView) {
     let ready = view.messages_ready;
     let unacknowledged = view.messages_unacknowledged;
-    let waiting = view.dead_letters_waiting;
+    let waiting = view.messages_delayed + view.dead_letters_waiting;
     let gauges = [
-        ("rabbitmq_queues", "Queues available", view.node.queues),
         ("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", ready),
         (
             "rabbitmq_queue_messages_unacked",
@@ -186,162 +296,70 @@ fn queues(page: &mut Page, view: &MetricsView) {
             "Size in bytes of ready messages",
             view.messages_ready_bytes,
         ),
-        (
-            "quorate_dead_letters_waiting",
-            "Dead letters that their targets have not accepted yet",
-            waiting,
-        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
     }
+}
+
+/// Queues, declares, and queues made and deleted. Every node counts all queues, while in RabbitMQ only
+/// the nodes of their leaders do: use the maximum.
+fn queue_churn(page: &mut Page, prefix: &str, view: &MetricsView) {
+    page.gauge(&format!("{prefix}queues"), "Queues available", view.node.queues);
     let counters = [
-        ("rabbitmq_queues_declared_total", "Total number of queues declared", view.queues_declared),
-        ("rabbitmq_queues_created_total", "Total number of queues created", view.queues_created),
-        ("rabbitmq_queues_deleted_total", "Total number of queues deleted", view.queues_deleted),
+        ("queues_declared_total", "Total number of queues declared", view.queues_declared),
+        ("queues_created_total", "Total number of queues created", view.queues_created),
+        ("queues_deleted_total", "Total number of queues deleted", view.queues_deleted),
     ];
-    for (name, help, value) in counters {
-        page.counter(name, help, &[], value);
+    for (stem, help, value) in counters {
+        page.counter(&format!("{prefix}{stem}"), help, &[], value);
     }
 }
 
-const PROTOCOL: (&str, &str) = ("protocol", "amqp091");
-
-fn publishes(page: &mut Page, view: &MetricsView) {
-    let counters = [
+/// Logins by protocol.
+fn logins(page: &mut Page, prefix: &str, view: &MetricsView) {
+    type Pick = fn(&quorate_broker::view::Attempts) -> u64;
+    let rows: [(&str, &str, Pick); 3] = [
+        ("auth_attempts_total", "Total number of authentication attempts", |it| {
+            it.succeeded + it.failed
+        }),
         (
-            "rabbitmq_global_messages_received_total",
-            "Total number of messages received from publishers",
-            view.received,
+            "auth_attempts_succeeded_total",
+            "Total number of successful authentication attempts",
+            |it| it.succeeded,
         ),
-        (
-            "rabbitmq_global_messages_received_confirm_total",
-            "Total number of messages received from publishers expecting confirmations",
-            view.received_confirm,
-        ),
-        (
-            "rabbitmq_global_messages_routed_total",
-            "Total number of messages routed to queues or streams",
-            view.routed,
-        ),
-        (
-            "rabbitmq_global_messages_unroutable_dropped_total",
-            "Total number of messages published as non-mandatory into an exchange and dropped as unroutable",
-            view.unroutable_dropped,
-        ),
-        (
-            "rabbitmq_global_messages_unroutable_returned_total",
-            "Total number of messages published as mandatory into an exchange and returned to the publisher as unroutable",
-            view.unroutable_returned,
-        ),
-        (
-            "rabbitmq_global_messages_confirmed_total",
-            "Total number of messages confirmed to publishers",
-            view.confirmed,
-        ),
-        (
-            "quorate_messages_refused_total",
-            "Total number of messages refused to publishers with basic.nack",
-            view.refused,
-        ),
+        ("auth_attempts_failed_total", "Total number of failed authentication attempts", |it| {
+            it.failed
+        }),
     ];
-    for (name, help, value) in counters {
-        page.counter(name, help, &[PROTOCOL], value);
-    }
-    page.head("rabbitmq_global_publishers", "gauge", "Publishers currently connected");
-    page.sample("rabbitmq_global_publishers", &[PROTOCOL], view.publishers);
-    page.head("rabbitmq_global_consumers", "gauge", "Consumers currently connected");
-    page.sample("rabbitmq_global_consumers", &[PROTOCOL], view.consumers);
-}
-
-type Pick = fn(&DeliveryCounters) -> u64;
-
-const DELIVERIES: [(&str, &str, Pick); 8] = [
-    (
-        "rabbitmq_global_messages_delivered_total",
-        "Total number of messages delivered to consumers",
-        |of| of.consume_manual_ack + of.consume_auto_ack + of.get_manual_ack + of.get_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_consume_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with manual acknowledgment",
-        |of| of.consume_manual_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_consume_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with automatic acknowledgment",
-        |of| of.consume_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_get_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.get with manual acknowledgment",
-        |of| of.get_manual_ack,
-    ),
-    (
-        "rabbitmq_global_messages_delivered_get_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.get with automatic acknowledgment",
-        |of| of.get_auto_ack,
-    ),
-    (
-        "rabbitmq_global_messages_get_empty_total",
-        "Total number of times basic.get operations fetched no message",
-        |of| of.get_empty,
-    ),
-    (
-        "rabbitmq_global_messages_redelivered_total",
-        "Total number of messages redelivered to consumers",
-        |of| of.redelivered,
-    ),
-    (
-        "rabbitmq_global_messages_acknowledged_total",
-        "Total number of messages acknowledged by consumers",
-        |of| of.acknowledged,
-    ),
-];
-
-fn deliveries(page: &mut Page, view: &MetricsView) {
-    for (name, help, pick) in DELIVERIES {
-        page.head(name, "counter", help);
-        let classic = [PROTOCOL, ("queue_type", "rabbit_classic_queue")];
-        page.sample(name, &classic, pick(&view.classic));
-        let quorum = [PROTOCOL, ("queue_type", "rabbit_quorum_queue")];
-        page.sample(name, &quorum, pick(&view.quorum));
-    }
-}
-
-fn groups(page: &mut Page, view: &MetricsView) {
-    type Pick = fn(&quorate_broker::view::GroupView) -> u64;
-    let families: [(&str, &str, Pick); 6] = [
-        ("quorate_group_leader", "is 1 on the node that leads the group", |group| {
-            u64::from(group.role == Role::Leader)
-        }),
-        ("quorate_group_term", "Raft term", |group| group.term.0),
-        ("quorate_group_last_index", "Index of the last log entry", |group| group.last.0),
-        ("quorate_group_applied_index", "Index of the last applied log entry", |group| {
-            group.applied.0
-        }),
-        ("quorate_group_purged_index", "Index of the last purged log entry", |group| {
-            group.purged.0
-        }),
-        ("quorate_group_log_bytes", "Size of the Raft log in bytes", |group| group.log_bytes),
-    ];
-    for (name, help, pick) in families {
-        page.head(name, "gauge", help);
-        for group in &view.node.groups {
-            page.sample(name, &[("group", &group.group.to_string())], pick(group));
+    for (stem, help, pick) in rows {
+        let name = format!("{prefix}{stem}");
+        page.head(&name, "counter", help);
+        for attempts in &view.logins {
+            page.sample(&name, &[("protocol", attempts.protocol.name())], pick(attempts));
         }
     }
 }
 
+/// Writes of the disk.
+fn persister(page: &mut Page, prefix: &str, view: &MetricsView) {
+    let syncs: u64 = view.sync.counts.iter().sum();
+    let counters = [
+        ("io_sync_ops_total", "Total number of I/O sync operations", syncs),
+        ("io_write_bytes_total", "Total number of I/O bytes written", view.sync_bytes.sum),
+        ("msg_store_read_total", "Total number of Message Store read operations", view.bodies_read),
+    ];
+    for (stem, help, value) in counters {
+        page.counter(&format!("{prefix}{stem}"), help, &[], value);
+    }
+    let name = format!("{prefix}io_sync_time_seconds_total");
+    page.head(&name, "counter", "Total I/O sync time");
+    page.sample_text(&name, &[], &exposition::seconds(view.sync.sum));
+}
+
 fn flow(page: &mut Page, view: &MetricsView) {
     let counters = [
-        ("quorate_synced_bytes_total", "Bytes written and synced to disk", view.sync_bytes.sum),
         ("quorate_entries_total", "Log entries proposed by this node as leader", view.entries),
-        (
-            "quorate_bodies_read_total",
-            "Message bodies read from disk instead of the run cache",
-            view.bodies_read,
-        ),
         (
             "quorate_snapshots_installed_total",
             "Total number of snapshots installed",
@@ -371,7 +389,7 @@ fn histograms(page: &mut Page, view: &MetricsView) {
         page.sizes(name, help, histogram);
     }
     let times = [
-        ("quorate_sync_seconds", "Duration of a sync of the log writer", &view.sync),
+        ("rabbitmq_raft_fsync_seconds", "Duration of a sync of the log writer", &view.sync),
         ("quorate_checkpoint_seconds", "Duration of writing a checkpoint", &view.checkpoint),
         ("quorate_batch_seconds", "Time from the arrival of a command to its batch", &view.batch),
         ("quorate_round_seconds", "Time from a batch to its commit, on the leader", &view.round),
@@ -384,4 +402,14 @@ fn histograms(page: &mut Page, view: &MetricsView) {
     for (name, help, histogram) in times {
         page.times(name, help, histogram);
     }
+    let name = "rabbitmq_message_size_bytes";
+    let help = "Size of messages received from publishers";
+    page.labelled_sizes(name, help, &[messages::PROTOCOL], &view.message_bytes);
+    let waits = HistogramView {
+        bounds: WAIT_BOUNDS_MS.to_vec(),
+        counts: view.waits.counts.to_vec(),
+        sum: view.waits.sum_ms,
+    };
+    let help = "Time from the arrival of a message in its queue to its first delivery";
+    page.milliseconds("rabbitmq_queue_time_in_queue_seconds", help, &waits);
 }

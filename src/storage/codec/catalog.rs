@@ -12,6 +12,7 @@ use super::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
         put_policy, put_policy_name,
     },
+    catalog_tasks::{put_task_command, task_command},
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_queue},
 };
@@ -40,6 +41,7 @@ const SET_PARAMETER: u8 = 14;
 const CLEAR_PARAMETER: u8 = 15;
 const RAISE_MACHINE: u8 = 16;
 const MEMBERS: u8 = 17;
+const TASKS: u8 = 18;
 
 /// Encodes an entry.
 #[must_use]
@@ -148,6 +150,7 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
         }
         CatalogCommand::Access(command) => tagged(ACCESS, command, put_access_command, out),
         CatalogCommand::Members(command) => tagged(MEMBERS, command, put_member_command, out),
+        CatalogCommand::Tasks(command) => tagged(TASKS, command, put_task_command, out),
         CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
         CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
         CatalogCommand::SetParameter(parameter) => {
@@ -187,6 +190,7 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
         ACCESS => CatalogCommand::Access(access_command(cursor)?),
         MEMBERS => CatalogCommand::Members(member_command(cursor)?),
+        TASKS => CatalogCommand::Tasks(task_command(cursor)?),
         SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
         CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
         SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),

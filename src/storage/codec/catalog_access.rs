@@ -4,6 +4,7 @@
 use super::{
     DecodeError,
     catalog_members::{member_denial, put_member_denial},
+    catalog_tasks::{put_task_denial, task_denial},
     config::{put_queue_type, queue_type},
     cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short, put_signed},
 };
@@ -13,7 +14,7 @@ use quorate_catalog::{
     TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
     VhostRecord, VhostUpdate,
 };
-use quorate_types::{CatalogIndex, QueueType, ShortString};
+use quorate_types::{CatalogIndex, MachineVersion, QueueType, ShortString};
 
 const ADD_VHOST: u8 = 1;
 const UPDATE_VHOST: u8 = 2;
@@ -30,6 +31,7 @@ const CLEAR_PERMISSIONS: u8 = 12;
 const SET_TOPIC_PERMISSIONS: u8 = 13;
 const CLEAR_TOPIC_PERMISSIONS: u8 = 14;
 const SET_TRACING: u8 = 15;
+const SET_PROTECTION: u8 = 16;
 
 const NO_SUCH_USER: u8 = 1;
 const USER_EXISTS: u8 = 2;
@@ -37,6 +39,13 @@ const NO_SUCH_VHOST: u8 = 3;
 const INVALID_PATTERN: u8 = 4;
 const TOO_MANY_TAGS: u8 = 5;
 const MEMBER: u8 = 6;
+const VHOST_PROTECTED: u8 = 7;
+const PROTECTION_TOO_EARLY: u8 = 8;
+const TASK: u8 = 9;
+
+/// Bits of a virtual host's record.
+const TRACED: u8 = 1;
+const PROTECTED: u8 = 2;
 
 pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
     use AccessCommand as C;
@@ -93,10 +102,8 @@ pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
             put_bool(out, exchange.is_some());
             exchange.iter().for_each(|exchange| put_short(out, exchange));
         }
-        C::SetTracing { vhost, tracing } => {
-            put_named(SET_TRACING, vhost, out);
-            put_bool(out, *tracing);
-        }
+        C::SetTracing { vhost, tracing } => put_flag(SET_TRACING, vhost, *tracing, out),
+        C::SetProtection { vhost, protected } => put_flag(SET_PROTECTION, vhost, *protected, out),
     }
 }
 
@@ -134,6 +141,7 @@ pub(super) fn access_command(cursor: &mut Cursor<'_>) -> Result<AccessCommand, D
             exchange: if cursor.bool()? { Some(cursor.short()?) } else { None },
         },
         SET_TRACING => C::SetTracing { vhost: cursor.short()?, tracing: cursor.bool()? },
+        SET_PROTECTION => C::SetProtection { vhost: cursor.short()?, protected: cursor.bool()? },
         _ => return Err(DecodeError::Invalid("access command")),
     })
 }
@@ -143,6 +151,11 @@ pub(super) fn put_denial(denial: &Denial, out: &mut BytesMut) {
         Denial::NoSuchUser(name) => put_named(NO_SUCH_USER, name, out),
         Denial::UserExists(name) => put_named(USER_EXISTS, name, out),
         Denial::NoSuchVhost(name) => put_named(NO_SUCH_VHOST, name, out),
+        Denial::VhostProtected(name) => put_named(VHOST_PROTECTED, name, out),
+        Denial::ProtectionTooEarly { machine } => {
+            out.put_u8(PROTECTION_TOO_EARLY);
+            put_int(out, u64::from(machine.0));
+        }
         Denial::InvalidPattern { pattern, reason, at } => {
             out.put_u8(INVALID_PATTERN);
             put_bytes(out, pattern.as_bytes());
@@ -158,6 +171,10 @@ pub(super) fn put_denial(denial: &Denial, out: &mut BytesMut) {
             out.put_u8(MEMBER);
             put_member_denial(denial, out);
         }
+        Denial::Task(denial) => {
+            out.put_u8(TASK);
+            put_task_denial(*denial, out);
+        }
     }
 }
 
@@ -166,6 +183,10 @@ pub(super) fn denial(cursor: &mut Cursor<'_>) -> Result<Denial, DecodeError> {
         NO_SUCH_USER => Denial::NoSuchUser(cursor.short()?),
         USER_EXISTS => Denial::UserExists(cursor.short()?),
         NO_SUCH_VHOST => Denial::NoSuchVhost(cursor.short()?),
+        VHOST_PROTECTED => Denial::VhostProtected(cursor.short()?),
+        PROTECTION_TOO_EARLY => {
+            Denial::ProtectionTooEarly { machine: MachineVersion(small(cursor)?) }
+        }
         INVALID_PATTERN => Denial::InvalidPattern {
             pattern: cursor.string()?,
             reason: cursor.string()?,
@@ -173,6 +194,7 @@ pub(super) fn denial(cursor: &mut Cursor<'_>) -> Result<Denial, DecodeError> {
         },
         TOO_MANY_TAGS => Denial::TooManyTags { most: small(cursor)?, received: small(cursor)? },
         MEMBER => Denial::Member(member_denial(cursor)?),
+        TASK => Denial::Task(task_denial(cursor)?),
         _ => return Err(DecodeError::Invalid("denial")),
     })
 }
@@ -184,6 +206,11 @@ fn small(cursor: &mut Cursor<'_>) -> Result<u32, DecodeError> {
 fn put_named(kind: u8, name: &ShortString, out: &mut BytesMut) {
     out.put_u8(kind);
     put_short(out, name);
+}
+
+fn put_flag(kind: u8, name: &ShortString, flag: bool, out: &mut BytesMut) {
+    put_named(kind, name, out);
+    put_bool(out, flag);
 }
 
 fn put_words(words: &[ShortString], out: &mut BytesMut) {
@@ -275,17 +302,20 @@ pub(super) fn put_vhost(vhost: &VhostRecord, out: &mut BytesMut) {
     put_int(out, vhost.created.0);
     put_metadata(&vhost.metadata, out);
     put_vhost_limits(vhost.limits, out);
-    put_bool(out, vhost.tracing);
+    // Without protection the byte is the truth value that earlier machine versions know.
+    let traced = if vhost.tracing { TRACED } else { 0 };
+    out.put_u8(if vhost.protected { traced | PROTECTED } else { traced });
 }
 
 pub(super) fn vhost(cursor: &mut Cursor<'_>) -> Result<VhostRecord, DecodeError> {
-    Ok(VhostRecord {
-        name: cursor.short()?,
-        created: CatalogIndex(cursor.int()?),
-        metadata: metadata(cursor)?,
-        limits: vhost_limits(cursor)?,
-        tracing: cursor.bool()?,
-    })
+    let (name, created) = (cursor.short()?, CatalogIndex(cursor.int()?));
+    let (metadata, limits) = (metadata(cursor)?, vhost_limits(cursor)?);
+    let bits = cursor.u8()?;
+    if bits & !(TRACED | PROTECTED) != 0 {
+        return Err(DecodeError::Invalid("bits of a virtual host"));
+    }
+    let (tracing, protected) = (bits & TRACED != 0, bits & PROTECTED != 0);
+    Ok(VhostRecord { name, created, metadata, limits, tracing, protected })
 }
 
 fn put_password(password: &PasswordHash, out: &mut BytesMut) {

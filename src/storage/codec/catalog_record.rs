@@ -15,6 +15,7 @@ use super::{
         parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
         put_policy, put_policy_name,
     },
+    catalog_tasks::{put_task, task},
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short},
     key::{put_queue_key, queue_key},
@@ -23,7 +24,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry};
 use quorate_types::{
     BootNumber, CatalogIndex, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber,
-    StartNumber,
+    StartNumber, TaskId,
 };
 
 const VERSION: u8 = 1;
@@ -44,6 +45,7 @@ const STATE_OF_MACHINE: u8 = 12;
 const MEMBER: u8 = 13;
 const FORGOTTEN: u8 = 14;
 const PLACEMENT: u8 = 15;
+const TASK: u8 = 16;
 
 /// Encodes a record's key.
 #[must_use]
@@ -67,10 +69,7 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(EXCHANGE);
             put_name(exchange, &mut out);
         }
-        CatalogKey::Binding(id) => {
-            out.put_u8(BINDING);
-            out.put_u64(id.0);
-        }
+        CatalogKey::Binding(id) => put_numbered(BINDING, id.0, &mut out),
         CatalogKey::Queue(queue) => {
             out.put_u8(QUEUE);
             put_queue_key(*queue, &mut out);
@@ -98,16 +97,19 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(MEMBER);
             out.put_u16(node.0);
         }
-        CatalogKey::Forgotten(incarnation) => {
-            out.put_u8(FORGOTTEN);
-            out.put_u64(incarnation.0);
-        }
+        CatalogKey::Forgotten(incarnation) => put_numbered(FORGOTTEN, incarnation.0, &mut out),
         CatalogKey::Placement(group) => {
             out.put_u8(PLACEMENT);
             out.put_u16(group.0);
         }
+        CatalogKey::Task(id) => put_numbered(TASK, id.0, &mut out),
     }
     out.freeze()
+}
+
+fn put_numbered(kind: u8, number: u64, out: &mut BytesMut) {
+    out.put_u8(kind);
+    out.put_u64(number);
 }
 
 /// Decodes a record's key.
@@ -135,6 +137,7 @@ pub fn decode_key(bytes: &[u8]) -> Result<CatalogKey, DecodeError> {
         MEMBER => CatalogKey::Member(NodeId(u16::from_be_bytes(cursor.array()?))),
         FORGOTTEN => CatalogKey::Forgotten(Incarnation(u64::from_be_bytes(cursor.array()?))),
         PLACEMENT => CatalogKey::Placement(GroupId(u16::from_be_bytes(cursor.array()?))),
+        TASK => CatalogKey::Task(TaskId(u64::from_be_bytes(cursor.array()?))),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -197,6 +200,10 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
             out.put_u8(PLACEMENT);
             put_placement(placement, &mut out);
         }
+        CatalogRecord::Task(task) => {
+            out.put_u8(TASK);
+            put_task(task, &mut out);
+        }
     }
     out.freeze()
 }
@@ -227,6 +234,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
         MEMBER => CatalogRecord::Member(member(&mut cursor)?),
         FORGOTTEN => CatalogRecord::Forgotten(forgotten(&mut cursor)?),
         PLACEMENT => CatalogRecord::Placement(placement(&mut cursor)?),
+        TASK => CatalogRecord::Task(task(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;

@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use quorate_catalog::Denial;
-    use quorate_types::{GroupId, Home, QueueId, ShortString};
+    use quorate_types::{GroupId, Home, MachineVersion, QueueId, ShortString};
 
     #[test]
     fn replies_round_trip() {
@@ -103,6 +103,8 @@ mod tests {
                 at: 1,
             }),
             CatalogReply::Denied(Denial::TooManyTags { most: 64, received: 65 }),
+            CatalogReply::Denied(Denial::VhostProtected(ShortString::from_static("v"))),
+            CatalogReply::Denied(Denial::ProtectionTooEarly { machine: MachineVersion(2) }),
         ];
         let bytes = encode_replies(&replies);
         assert_eq!(decode_replies(&bytes), Ok(replies));

@@ -8,12 +8,13 @@ use super::{
         put_queue, put_session, put_short, put_signed,
     },
     letter::{dead_lettered, put_dead_lettered, put_routed, routed},
+    task::{put_task_step, task_step},
 };
 use bytes::{BufMut, BytesMut};
 use quorate_queue::{Command, ConsumerTerms, Detach, Numbers, QueueConfig, RequeueCause};
 use quorate_types::{
     ConsumerId, DeliveryNumber, Holder, NodeId, QueueId, ResourceName, Sequence, SessionId,
-    StartNumber,
+    StartNumber, TaskId,
 };
 
 const ENQUEUE: u8 = 1;
@@ -42,6 +43,9 @@ const TRANSFER: u8 = 31;
 const DEAD_LETTERED: u8 = 32;
 const RETRY: u8 = 33;
 const EXPIRE_HEAD: u8 = 22;
+/// From machine version 3 on.
+const TASK_STEP: u8 = 40;
+const FORGET_TASK: u8 = 41;
 
 /// Appends a command of a batch of session `own`, whose holders are encoded without the session.
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
@@ -101,6 +105,17 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             put_int(out, *life);
         }
         Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
+        Command::TaskStep(_) | Command::ForgetTask { .. } => put_task_command(command, out),
+    }
+}
+
+fn put_task_command(command: &Command, out: &mut BytesMut) {
+    if let Command::TaskStep(step) = command {
+        out.put_u8(TASK_STEP);
+        put_task_step(step, out);
+    } else if let Command::ForgetTask { queue, task } = command {
+        put_on_queue(FORGET_TASK, *queue, &[], out);
+        put_int(out, task.0);
     }
 }
 
@@ -183,6 +198,8 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         CONTINUE => Command::Continue,
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
         EXPIRE_HEAD => Command::ExpireHead { queue: cursor.queue()? },
+        TASK_STEP => Command::TaskStep(Box::new(task_step(cursor)?)),
+        FORGET_TASK => Command::ForgetTask { queue: cursor.queue()?, task: TaskId(cursor.int()?) },
         _ => return Err(DecodeError::Invalid("command")),
     })
 }

@@ -5,7 +5,7 @@ use super::{
     cursor::{Cursor, put_bool, put_int, put_option, put_short},
 };
 use bytes::{BufMut, BytesMut};
-use quorate_queue::{DeadLetter, QueueConfig};
+use quorate_queue::{DeadLetter, DelayedRetry, QueueConfig, RetryAfter};
 use quorate_types::{CatalogIndex, Overflow, QueueType};
 
 pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
@@ -28,6 +28,7 @@ pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
         consumer_timeout_ms,
         letters_max,
         delays,
+        delayed_retry,
     } = config;
     put_int(out, resolved_at.0);
     put_queue_type(*queue_type, out);
@@ -49,11 +50,11 @@ pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
     put_bool(out, *single_active_consumer);
     put_option(out, *consumer_timeout_ms);
     put_int(out, *letters_max);
-    put_bool(out, *delays);
+    put_delays(*delays, delayed_retry.as_ref(), out);
 }
 
 pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError> {
-    Ok(QueueConfig {
+    let mut config = QueueConfig {
         resolved_at: CatalogIndex(cursor.int()?),
         queue_type: queue_type(cursor)?,
         durable: cursor.bool()?,
@@ -78,7 +79,52 @@ pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError
         single_active_consumer: cursor.bool()?,
         consumer_timeout_ms: cursor.option()?,
         letters_max: cursor.int()?,
-        delays: cursor.bool()?,
+        delays: false,
+        delayed_retry: None,
+    };
+    (config.delays, config.delayed_retry) = delays(cursor)?;
+    Ok(config)
+}
+
+/// One byte of flags: whether the queue delays, and whether settings of delayed retries follow.
+/// Releases before `MachineVersion::RETRIES` know the first flag only.
+const DELAYS: u8 = 1;
+const RETRIES: u8 = 2;
+
+fn put_delays(delays: bool, retry: Option<&DelayedRetry>, out: &mut BytesMut) {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    out.put_u8(flag(delays, DELAYS) | flag(retry.is_some(), RETRIES));
+    let Some(DelayedRetry { after, min_ms, max_ms, multiplier }) = retry else { return };
+    out.put_u8(match after {
+        RetryAfter::All => 0,
+        RetryAfter::Failed => 1,
+        RetryAfter::Returned => 2,
+    });
+    put_int(out, *min_ms);
+    put_int(out, *max_ms);
+    put_option(out, multiplier.map(u64::from));
+}
+
+fn delays(cursor: &mut Cursor<'_>) -> Result<(bool, Option<DelayedRetry>), DecodeError> {
+    let flags = cursor.u8()?;
+    if flags & !(DELAYS | RETRIES) != 0 {
+        return Err(DecodeError::Invalid("delays"));
+    }
+    let retry = if flags & RETRIES == 0 { None } else { Some(retry(cursor)?) };
+    Ok((flags & DELAYS != 0, retry))
+}
+
+fn retry(cursor: &mut Cursor<'_>) -> Result<DelayedRetry, DecodeError> {
+    Ok(DelayedRetry {
+        after: match cursor.u8()? {
+            0 => RetryAfter::All,
+            1 => RetryAfter::Failed,
+            2 => RetryAfter::Returned,
+            _ => return Err(DecodeError::Invalid("delayed retry")),
+        },
+        min_ms: cursor.int()?,
+        max_ms: cursor.int()?,
+        multiplier: cursor.option_u32()?,
     })
 }
 

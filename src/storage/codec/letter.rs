@@ -3,11 +3,12 @@
 use super::{
     DecodeError,
     cursor::{Cursor, put_bool, put_int, put_len, put_option, put_queue, put_session, put_short},
+    task::{put_taken, taken},
 };
 use bytes::{BufMut, BytesMut};
 use quorate_queue::{
     Attempt, Command, DeathReason, Letter, LettersRecord, RoutedLetters, Routes, Routing, Stage,
-    Transfer, TransferAnswer, Via,
+    Taken, Transfer, TransferAnswer, Via,
 };
 use quorate_types::{
     CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence,
@@ -187,10 +188,18 @@ pub(crate) fn put_letters(letters: &BTreeMap<LetterNumber, Letter>, out: &mut By
                 put_int(out, after.0);
             }
             Stage::Kept => out.put_u8(1),
-            Stage::Routed(routing) => {
-                out.put_u8(2);
-                put_routing(routing, out);
-            }
+            Stage::Routed(routing) => match routing.task {
+                None => {
+                    out.put_u8(2);
+                    put_routing(routing, out);
+                }
+                // Only from machine version 3 on (MEM 15).
+                Some(taken) => {
+                    out.put_u8(4);
+                    put_taken(taken, out);
+                    put_routing(routing, out);
+                }
+            },
             Stage::Delayed { until } => {
                 out.put_u8(3);
                 put_int(out, until.0);
@@ -217,7 +226,11 @@ pub(crate) fn letters(
             stage: match cursor.u8()? {
                 0 => Stage::Waiting { after: CatalogIndex(cursor.int()?) },
                 1 => Stage::Kept,
-                2 => Stage::Routed(Box::new(routing(cursor)?)),
+                2 => Stage::Routed(Box::new(routing(cursor, None)?)),
+                4 => {
+                    let task = Some(taken(cursor)?);
+                    Stage::Routed(Box::new(routing(cursor, task)?))
+                }
                 3 => Stage::Delayed { until: Timestamp(cursor.int()?) },
                 _ => return Err(DecodeError::Invalid("stage of a dead letter")),
             },
@@ -234,6 +247,7 @@ fn reason(cursor: &mut Cursor<'_>) -> Result<DeathReason, DecodeError> {
         3 => DeathReason::MaxLength,
         4 => DeathReason::DeliveryLimit,
         5 => DeathReason::Delayed,
+        6 => DeathReason::Redriven,
         _ => return Err(DecodeError::Invalid("reason of a dead letter")),
     })
 }
@@ -256,8 +270,9 @@ fn put_routing(routing: &Routing, out: &mut BytesMut) {
     }
 }
 
-fn routing(cursor: &mut Cursor<'_>) -> Result<Routing, DecodeError> {
+fn routing(cursor: &mut Cursor<'_>, task: Option<Taken>) -> Result<Routing, DecodeError> {
     Ok(Routing {
+        task,
         via: via(cursor)?,
         at: CatalogIndex(cursor.int()?),
         order: cursor.int()?,

@@ -9,6 +9,7 @@ mod catalog_parts;
 mod catalog_policy;
 mod catalog_record;
 pub mod catalog_reply;
+mod catalog_tasks;
 mod chain;
 mod command;
 mod config;
@@ -22,6 +23,7 @@ mod queued_message;
 mod record;
 mod reply;
 pub(crate) mod run;
+mod task;
 
 use quorate_types::MachineVersion;
 

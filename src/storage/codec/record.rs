@@ -13,17 +13,18 @@ use super::{
     },
     queued_message::{put_queued_by_number, queued_by_number},
     reply::{put_reply, reply},
+    task::{put_tasks, tasks},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{
-    ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord, QueueRecord,
-    Record, RecordKey, RequeuedRecord, SessionRecord,
+    ConsumerRecord, DelayedRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord,
+    QueueRecord, QueuedMessage, Record, RecordKey, RequeuedRecord, SessionRecord,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, LetterHome, LetterNumber, Level, LogIndex, NodeId,
     Sequence, SessionId, StartNumber, Timestamp, WallTime,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 const VERSION: u8 = 1;
 
@@ -36,6 +37,9 @@ const GETS: u8 = 6;
 const REQUEUED: u8 = 7;
 const LETTERS: u8 = 8;
 const SOURCE: u8 = 9;
+/// A queue with tasks, from machine version 3 on (MEM 15).
+const QUEUE_WITH_TASKS: u8 = 10;
+const DELAYED: u8 = 11;
 
 /// Encodes a record's key; keys sort by kind, then by their ids.
 #[must_use]
@@ -70,6 +74,12 @@ pub fn encode_key(key: RecordKey) -> Bytes {
             out.put_u8(REQUEUED);
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
+        }
+        RecordKey::Delayed(queue, level, page) => {
+            out.put_u8(DELAYED);
+            put_queue_key(queue, &mut out);
+            out.put_u8(level.0);
+            out.put_u64(page);
         }
         RecordKey::Letters(queue, page) => {
             out.put_u8(LETTERS);
@@ -107,6 +117,10 @@ pub fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
         }
         GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
         REQUEUED => RecordKey::Requeued(queue_key(&mut cursor)?, Level(cursor.u8()?)),
+        DELAYED => {
+            let (queue, level) = (queue_key(&mut cursor)?, Level(cursor.u8()?));
+            RecordKey::Delayed(queue, level, u64::from_be_bytes(cursor.array()?))
+        }
         LETTERS => {
             let queue = queue_key(&mut cursor)?;
             RecordKey::Letters(queue, u64::from_be_bytes(cursor.array()?))
@@ -150,7 +164,15 @@ pub fn encode_record(record: &Record) -> Bytes {
             out.put_u8(LETTERS);
             put_letters(page, &mut out);
         }
-        Record::Queue(queue) => put_queue_record(queue, &mut out),
+        Record::Queue(queue) if queue.tasks.is_empty() => {
+            out.put_u8(QUEUE);
+            put_queue_record(queue, &mut out);
+        }
+        Record::Queue(queue) => {
+            out.put_u8(QUEUE_WITH_TASKS);
+            put_queue_record(queue, &mut out);
+            put_tasks(&queue.tasks, &mut out);
+        }
         Record::Consumer(consumer) => put_consumer_record(consumer, &mut out),
         Record::Gets(gets) => {
             out.put_u8(GETS);
@@ -165,6 +187,10 @@ pub fn encode_record(record: &Record) -> Bytes {
             // The position in the queue is part of the message's identity, so no separate key is
             // encoded.
             put_queued_by_number((0..).zip(requeued.messages.values()), &mut out);
+        }
+        Record::Delayed(delayed) => {
+            out.put_u8(DELAYED);
+            put_delayed(delayed, &mut out);
         }
     }
     out.freeze()
@@ -187,6 +213,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         SOURCE => Record::Source(session_record(&mut cursor)?),
         LETTERS => Record::Letters(letters(&mut cursor)?),
         QUEUE => Record::Queue(Box::new(queue_record(&mut cursor)?)),
+        QUEUE_WITH_TASKS => {
+            let mut queue = Box::new(queue_record(&mut cursor)?);
+            queue.tasks = tasks(&mut cursor)?;
+            Record::Queue(queue)
+        }
         CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
         GETS => Record::Gets(GetsRecord {
             timeout_default_ms: cursor.option()?,
@@ -201,9 +232,35 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
                 .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect(),
         }),
+        DELAYED => Record::Delayed(delayed(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
+    Ok(record)
+}
+
+/// Messages that were returned together wait until the same time, which is encoded once.
+fn put_delayed(record: &DelayedRecord, out: &mut BytesMut) {
+    let mut by_time: BTreeMap<Timestamp, Vec<&QueuedMessage>> = BTreeMap::new();
+    for (until, queued) in record.messages.values() {
+        by_time.entry(*until).or_default().push(queued);
+    }
+    put_len(out, by_time.len());
+    for (until, queued) in by_time {
+        put_int(out, until.0);
+        put_queued_by_number((0..).zip(queued), out);
+    }
+}
+
+fn delayed(cursor: &mut Cursor<'_>) -> Result<DelayedRecord, DecodeError> {
+    let mut record = DelayedRecord::default();
+    for _ in 0..cursor.len()? {
+        let until = Timestamp(cursor.int()?);
+        for (_, queued) in queued_by_number(cursor)? {
+            let place = (queued.message.index, queued.message.position);
+            record.messages.insert(place, (until, queued));
+        }
+    }
     Ok(record)
 }
 
@@ -274,7 +331,6 @@ fn session_record(cursor: &mut Cursor<'_>) -> Result<SessionRecord, DecodeError>
 }
 
 fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
-    out.put_u8(QUEUE);
     put_name(&queue.name, out);
     put_config(&queue.config, out);
     put_bool(out, queue.creator.is_some());
@@ -337,6 +393,7 @@ fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
             .into_iter()
             .collect(),
         ended: cursor.bool()?,
+        tasks: BTreeMap::new(),
     })
 }
 

@@ -18,7 +18,7 @@ pub(crate) use rocks::RocksEngine;
 pub(crate) use scan::{Scan, Snapshot, Value};
 pub(crate) use table::{Table, TableOptions};
 
-use crate::{StorageError, simulated::SimulatedEngine};
+use crate::{LogFiles, StorageError, simulated::SimulatedEngine};
 use std::time::Duration;
 
 /// Column families (DESIGN §3).
@@ -218,6 +218,14 @@ impl Engine {
         match self {
             Self::Rocks(engine) => engine.cancel_background_work(),
             Self::Simulated(_) => {}
+        }
+    }
+
+    /// Numbers of the parts in which the log is kept.
+    pub(crate) fn log_files(&self) -> LogFiles {
+        match self {
+            Self::Rocks(engine) => engine.log_files(),
+            Self::Simulated(_) => LogFiles::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! RocksDB: reads, synced writes, ingested tables. `tuning` has its options.
 
 use super::{Family, OpenBatch, disk, file, tuning};
-use crate::{Options, StorageError};
+use crate::{LogFiles, Options, StorageError};
 use parking_lot::Mutex;
 use quorate_types::PlantedBug;
 use rocksdb::{
@@ -14,6 +14,9 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+/// Levels of RocksDB's sorted files.
+const LEVELS: u32 = 7;
 
 /// Maximum of range deletions in one memtable before it is flushed. Each read after a new one sorts
 /// all of them again, so thousands would make reads slow.
@@ -207,6 +210,29 @@ impl RocksEngine {
 
     pub(super) fn synced(&self) -> u64 {
         self.synced.load(Relaxed)
+    }
+
+    pub(super) fn log_files(&self) -> LogFiles {
+        let Ok(family) = self.family(Family::Log) else { return LogFiles::default() };
+        let number = |name: &str| {
+            self.db.property_int_value_cf(family, name).ok().flatten().unwrap_or_default()
+        };
+        // A property of a level is a text.
+        let at_level = |level| {
+            let name = format!("rocksdb.num-files-at-level{level}");
+            let text = self.db.property_value_cf(family, name.as_str()).ok().flatten();
+            text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or_default()
+        };
+        let names = std::fs::read_dir(self.db.path()).into_iter().flatten().flatten();
+        let is_wal = |name: &std::ffi::OsStr| {
+            std::path::Path::new(name).extension().is_some_and(|end| end == "log")
+        };
+        LogFiles {
+            wal: names.filter(|entry| is_wal(&entry.file_name())).count() as u64,
+            // The one that is written to, and those that are not on disk yet.
+            mem_tables: 1 + number("rocksdb.num-immutable-mem-table"),
+            tables: (0..LEVELS).map(at_level).sum(),
+        }
     }
 
     pub(super) fn background_errors(&self) -> u64 {

@@ -75,6 +75,7 @@ fn commands_round_trip() {
         A::SetTopicPermissions(topic_permission()),
         A::SetTracing { vhost: vhost.clone(), tracing: true },
         A::SetTracing { vhost: vhost.clone(), tracing: false },
+        A::SetProtection { vhost: vhost.clone(), protected: true },
     ];
     for which in [UserLimit::Connections, UserLimit::Channels, UserLimit::All] {
         commands.push(A::ClearUserLimits { user: user_name.clone(), which });
@@ -101,9 +102,12 @@ fn records_and_keys_round_trip() {
         metadata: metadata(),
         limits: VhostLimits { connections_max: None, queues_max: Some(3) },
         tracing: true,
+        protected: false,
     };
+    let protected = VhostRecord { protected: true, ..vhost.clone() };
     let records = [
         CatalogRecord::Vhost(vhost),
+        CatalogRecord::Vhost(protected),
         CatalogRecord::User(user()),
         CatalogRecord::Permission(permission()),
         CatalogRecord::TopicPermission(topic_permission()),

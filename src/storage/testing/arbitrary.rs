@@ -1,19 +1,22 @@
 //! Arbitrary values of all encoded types.
 
-use super::arbitrary_letters::{letter_command, letter_home, letters, letters_record};
+use super::arbitrary_letters::{
+    letter_command, letter_home, letters, letters_record, task_command,
+};
+use super::arbitrary_queue::queue_record;
 use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_queue::{
-    Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, Detach, Entry, GetsRecord,
-    Got, GroupRecord, LeftOver, LevelRecord, MessageHead, NodeRecord, Origin, QueueConfig,
-    QueueRecord, QueueReport, QueuedMessage, Record, RecordKey, Reply, RequeueCause,
-    RequeuedRecord, Run, SessionRecord,
+    Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, DelayedRecord, DelayedRetry,
+    Detach, Entry, GetsRecord, Got, GroupRecord, LeftOver, MessageHead, NodeRecord, Origin,
+    QueueConfig, QueueReport, QueuedMessage, Record, RecordKey, Reply, RequeueCause,
+    RequeuedRecord, RetryAfter, Run, SessionRecord,
 };
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home,
-    LetterNumber, Level, LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType,
-    ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
+    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home, Level,
+    LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType, ResourceName, Sequence,
+    SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
 };
 
 /// Numbers of every length, including the smallest and largest of each.
@@ -75,25 +78,34 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
     let limits = (option::of(number()), option::of(number()), option::of(number32()), number());
     let times = (option::of(number()), option::of(number()), option::of(number()));
     let flags = any::<[bool; 6]>();
-    (number(), flags, overflow, dead_letter, limits, times, option::of(any::<u8>())).prop_map(
-        |(index, flags, overflow, dead_letter, limits, times, priority_max)| QueueConfig {
-            resolved_at: CatalogIndex(index),
-            queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
-            durable: flags[1],
-            auto_delete: flags[2],
-            priority_max,
-            message_ttl_ms: times.0,
-            expires_ms: times.1,
-            length_max: limits.0,
-            length_bytes_max: limits.1,
-            overflow,
-            delivery_limit: limits.2,
-            delivery_count_failures: flags[3],
-            dead_letter,
-            single_active_consumer: flags[4],
-            consumer_timeout_ms: times.2,
-            letters_max: limits.3,
-            delays: flags[5],
+    let after = select(vec![RetryAfter::All, RetryAfter::Failed, RetryAfter::Returned]);
+    let retry = (after, number(), number(), option::of(number32())).prop_map(
+        |(after, min_ms, max_ms, multiplier)| DelayedRetry { after, min_ms, max_ms, multiplier },
+    );
+    let retry = option::of(retry);
+    let priority_max = option::of(any::<u8>());
+    (number(), flags, overflow, dead_letter, limits, times, priority_max, retry).prop_map(
+        |(index, flags, overflow, dead_letter, limits, times, priority_max, delayed_retry)| {
+            QueueConfig {
+                resolved_at: CatalogIndex(index),
+                queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
+                durable: flags[1],
+                auto_delete: flags[2],
+                priority_max,
+                message_ttl_ms: times.0,
+                expires_ms: times.1,
+                length_max: limits.0,
+                length_bytes_max: limits.1,
+                overflow,
+                delivery_limit: limits.2,
+                delivery_count_failures: flags[3],
+                dead_letter,
+                single_active_consumer: flags[4],
+                consumer_timeout_ms: times.2,
+                letters_max: limits.3,
+                delays: flags[5],
+                delayed_retry,
+            }
         },
     )
 }
@@ -190,7 +202,13 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
 }
 
 pub(super) fn command() -> impl Strategy<Value = Command> {
-    prop_oneof![queue_command(), holder_command(), group_command(), letter_command()]
+    prop_oneof![
+        queue_command(),
+        holder_command(),
+        group_command(),
+        letter_command(),
+        task_command()
+    ]
 }
 
 pub(super) fn stamp() -> impl Strategy<Value = Stamp> {
@@ -299,52 +317,6 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
-pub(super) fn queue_record() -> impl Strategy<Value = Record> {
-    let fresh = (number(), number(), number());
-    let level = (any::<u8>(), number(), number32(), fresh, number()).prop_map(
-        |(level, head, head_position, (fresh, fresh_bytes, fresh_expiring), removed)| {
-            let record = LevelRecord {
-                head_index: LogIndex(head),
-                head_position,
-                fresh,
-                fresh_bytes,
-                fresh_expiring,
-                removed_below: LogIndex(removed),
-            };
-            (Level(level), record)
-        },
-    );
-    let rest = (option::of(session()), number(), number(), any::<bool>(), vec(consumer(), 0..4));
-    let moment = || option::of(number().prop_map(Timestamp));
-    let refusals = prop::collection::btree_map(letter_home(), number32(), 0..3);
-    let letters = (number(), refusals, any::<bool>());
-    let rules = (moment(), moment(), option::of(consumer()), number(), letters);
-    (name(), config(), rest, vec(level, 0..4), rules).prop_map(
-        |(name, config, rest, levels, rules)| {
-            let (creator, life, used_at, had_consumer, service_queue) = rest;
-            let (wake_at, timeout_at, active, arrivals, letters) = rules;
-            let (last_letter, refusals, ended) = letters;
-            Record::Queue(Box::new(QueueRecord {
-                name,
-                config,
-                creator,
-                life,
-                used_at: Timestamp(used_at),
-                wake_at,
-                timeout_at,
-                active,
-                arrivals,
-                had_consumer,
-                levels: levels.into_iter().collect(),
-                service_queue: service_queue.into(),
-                last_letter: LetterNumber(last_letter),
-                refusals,
-                ended,
-            }))
-        },
-    )
-}
-
 pub(super) fn group_record() -> impl Strategy<Value = Record> {
     let left_over = prop_oneof![
         (queue_id(), session(), number(), any::<bool>()).prop_map(
@@ -406,6 +378,15 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
                 .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect()
         })),
+        queued().prop_map(|queued| Record::Delayed(DelayedRecord {
+            messages: queued
+                .into_iter()
+                .map(|(until, queued)| {
+                    let QueuedMessage { message, .. } = queued;
+                    ((message.index, message.position), (Timestamp(until), queued))
+                })
+                .collect()
+        })),
     ]
 }
 
@@ -438,6 +419,11 @@ pub(super) fn record_key() -> impl Strategy<Value = RecordKey> {
         (queue_id(), consumer()).prop_map(|(queue, consumer)| RecordKey::Consumer(queue, consumer)),
         (queue_id(), session()).prop_map(|(queue, session)| RecordKey::Gets(queue, session)),
         (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Requeued(queue, Level(l))),
+        (queue_id(), any::<u8>(), any::<u64>()).prop_map(|(queue, l, page)| RecordKey::Delayed(
+            queue,
+            Level(l),
+            page
+        )),
     ]
 }
 

@@ -120,7 +120,7 @@ fn key() -> impl Strategy<Value = CatalogKey> {
 }
 
 /// Checks a value's encoding, its beginnings, and the encoding with one byte changed.
-fn check<T: PartialEq + Debug, E: PartialEq + Debug>(
+pub(super) fn check<T: PartialEq + Debug, E: PartialEq + Debug>(
     value: &T,
     bytes: &Bytes,
     (at, by): (prop::sample::Index, u8),

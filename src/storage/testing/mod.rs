@@ -6,6 +6,7 @@ mod access;
 mod arbitrary;
 mod arbitrary_batch;
 mod arbitrary_letters;
+mod arbitrary_queue;
 mod caches;
 mod closed_logs;
 mod codecs;
@@ -21,6 +22,7 @@ mod reclaim;
 mod replica_record;
 mod simulated;
 mod snapshots;
+mod tasks;
 mod writer;
 
 use crate::{

@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use quorate_types::{
-    ArgumentError, FieldTable, FieldValue, LeaderLocator, Overflow, QueueArguments, QueueType,
-    ShortString,
+    ArgumentError, DelayedRetryArguments, FieldTable, FieldValue, LeaderLocator, Overflow,
+    QueueArguments, QueueType, ShortString,
 };
 
 const BOTH: [QueueType; 2] = [QueueType::Classic, QueueType::Quorum];
@@ -303,8 +303,16 @@ fn q_50_arg_16_reserved_arguments_are_checked_for_their_type_alone() {
             ("x-cache-size", int(1), text("1")),
             ("x-cache-ttl", int(1), FieldValue::Bool(true)),
         ] {
-            assert_eq!(taken(queue_type, name, good), QueueArguments::default());
+            // What they mean is tested with the effective settings (RQU-07).
+            let delayed_retry = DelayedRetryArguments::default();
+            let other = QueueArguments { delayed_retry, ..taken(queue_type, name, good) };
+            assert_eq!(other, QueueArguments::default());
             reason(queue_type, name, bad);
+        }
+        // Queues that earlier releases declared may have any value here (ARG-16).
+        for value in [int(-1), text("2"), FieldValue::F64(1.5)] {
+            let taken = taken(queue_type, "x-delayed-retry-multiplier", value);
+            assert_eq!(taken.delayed_retry.multiplier, None);
         }
     }
 }

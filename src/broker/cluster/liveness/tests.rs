@@ -5,7 +5,8 @@
 use super::*;
 use crate::testing_state::{CatalogLog, GROUP, GroupLog, started};
 use proptest::{collection::vec, prelude::*};
-use quorate_catalog::{CatalogCommand, CatalogReply};
+use quorate_catalog::{CatalogCommand, CatalogReply, ClusterShape, MemberCommand};
+use quorate_types::{ClusterId, Incarnation, MachineVersion};
 
 const ME: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -89,6 +90,35 @@ fn dlv_05_a_leader_that_was_suspected_is_back() {
     assert_eq!(commands, [Command::NodeBack { node: ME }]);
     group.lead(commands);
     assert!(outlook(&absences).commands(&log.catalog, &group.machine).is_empty());
+}
+
+/// MEM 4: what a forgotten directory's process holds is given to others only after the time of DLV 5. Until
+/// then it gets nothing more, though a process with another directory is linked under its id.
+#[test]
+fn mem_04_a_forgotten_directory_gets_nothing_more_though_another_one_is_linked() {
+    let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
+    let shape = ClusterShape { cluster: ClusterId(7), queue_groups: 1 };
+    log.apply(CatalogCommand::Form(shape));
+    let [_, start, _] = [ME, TWO, NodeId(3)].map(|node| log.start(node, BOOT));
+    log.apply(CatalogCommand::RaiseMachine(MachineVersion::MEMBERS));
+    let queue = quorate_types::QueueId { home: GROUP, index: 1, position: 9 };
+    group.ask(SessionId { node: TWO, start }, Command::Inspect { queue, renew: false });
+    let forget = MemberCommand::Forget { node: TWO, incarnation: Incarnation(u64::from(TWO.0)) };
+    assert_eq!(log.apply(CatalogCommand::Members(forget)), CatalogReply::Done);
+
+    // Linked, as whatever process.
+    let absences = Absences::default();
+    let commands = |seconds, log: &CatalogLog, group: &GroupLog| {
+        let time = Duration::from_secs(seconds);
+        let forgotten_for: &dyn Fn(NodeId) -> Option<Duration> = &|_| Some(time);
+        let outlook = Outlook { led_for: time, forgotten_for, ..outlook(&absences) };
+        outlook.commands(&log.catalog, &group.machine)
+    };
+    assert_eq!(commands(0, &log, &group), [Command::NodeSuspected { node: TWO }]);
+    group.lead(commands(0, &log, &group));
+    assert_eq!(commands(20, &log, &group), []);
+    let [down, back] = [Command::NodeDown { node: TWO, start }, Command::NodeBack { node: TWO }];
+    assert_eq!(commands(21, &log, &group), [down, back]);
 }
 
 /// Events of the processes of two nodes, and of their accusations.

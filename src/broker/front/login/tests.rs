@@ -9,6 +9,10 @@ fn host(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(number))
 }
 
+fn user() -> ShortString {
+    ShortString::from_static("u")
+}
+
 #[test]
 fn answers_come_the_later_the_more_logins_of_a_source_have_failed() {
     let (mut failures, now) = (Failures::default(), Instant::now());
@@ -61,18 +65,67 @@ proptest! {
 /// CONN-14: the number of delayed answers is bounded, however their clients behave.
 #[tokio::test]
 async fn conn_14_so_many_wait_and_who_goes_makes_room() {
-    let logins = Logins::default();
+    let (logins, user) = (Logins::default(), user());
     let long = Duration::from_secs(3_600);
-    let mut waits: Vec<_> =
-        (0..WAITING_MAX as u32).map(|number| Box::pin(logins.wait(host(number), long))).collect();
+    let mut waits: Vec<_> = (0..WAITING_MAX as u32)
+        .map(|number| Box::pin(logins.wait(host(number), &user, long)))
+        .collect();
     for wait in &mut waits {
         assert!(futures::poll!(wait).is_pending());
     }
-    let mut one_more = Box::pin(logins.wait(host(0), long));
+    let mut one_more = Box::pin(logins.wait(host(0), &user, long));
     assert!(futures::poll!(&mut one_more).is_ready(), "answered at once");
     waits.pop();
-    let mut one_more = Box::pin(logins.wait(host(0), long));
+    let mut one_more = Box::pin(logins.wait(host(0), &user, long));
     assert!(futures::poll!(&mut one_more).is_pending());
     drop((waits, one_more));
     assert_eq!(logins.0.lock().waiting, 0);
+}
+
+/// CONN-14: a client that hangs up and connects again is not answered sooner, whatever its password.
+#[tokio::test(start_paused = true)]
+async fn conn_14_hanging_up_does_not_shorten_the_delay() {
+    let (logins, user, other) = (Logins::default(), user(), ShortString::from_static("v"));
+    let (delay, began) = (Duration::from_secs(1), Instant::now());
+    for _ in 0..PASSING_MAX {
+        assert!(logins.may_try(host(1), &user).await);
+        let mut answer = Box::pin(logins.wait(host(1), &user, delay));
+        assert!(futures::poll!(&mut answer).is_pending());
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let mut next = Box::pin(logins.may_try(host(1), &user));
+    assert!(futures::poll!(&mut next).is_pending());
+    assert!(logins.may_try(host(1), &other).await, "another user's logins are not delayed");
+    assert!(logins.may_try(host(2), &user).await, "nor those from elsewhere");
+    assert!(next.await);
+    assert_eq!(began.elapsed(), delay);
+    // Who is always late is refused.
+    let flood = async {
+        loop {
+            for _ in 0..PASSING_MAX {
+                assert!(futures::poll!(Box::pin(logins.wait(host(3), &user, delay))).is_pending());
+            }
+            tokio::time::sleep(delay / 2).await;
+        }
+    };
+    let refused = async {
+        tokio::time::sleep(delay).await;
+        logins.may_try(host(3), &user).await
+    };
+    tokio::select! {
+        () = flood => {}
+        may_try = refused => assert!(!may_try),
+    }
+    assert_eq!(logins.0.lock().waiting, 0);
+}
+
+#[test]
+fn delays_of_users_are_bounded() {
+    let (mut failures, now) = (Failures::default(), Instant::now());
+    for number in 0..(2 * SOURCES_MAX as u32) {
+        failures.passes(host(number), &user(), (now, now + MEMORY));
+    }
+    assert_eq!(failures.passing.len(), SOURCES_MAX);
+    failures.passes(host(0), &user(), (now + MEMORY, now + 2 * MEMORY));
+    assert_eq!(failures.passing.len(), 1, "those that have passed are forgotten");
 }

@@ -1,6 +1,7 @@
 //! How a death changes a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
 //! and key and a longer history, and loses what would kill it again. A message of a delayed
-//! exchange is only marked as delayed (EXC-17). Pure.
+//! exchange is only marked as delayed (EXC-17), and one that a task moves keeps its history, in which
+//! the move is a boundary. Pure.
 
 use quorate_catalog::after_delay;
 use quorate_queue::{DeathReason, Via};
@@ -28,6 +29,7 @@ pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
         DeathReason::MaxLength => "maxlen",
         DeathReason::DeliveryLimit => "delivery_limit",
         DeathReason::Delayed => "delayed",
+        DeathReason::Redriven => "redriven",
     }
 }
 
@@ -56,6 +58,19 @@ pub(crate) fn annotate(
         message.properties = properties.raw.clone();
         return Ok(Letter { message, properties, headers });
     }
+    if death.reason == DeathReason::Redriven {
+        // The message has not died. If it died before, its history says that somebody moved it.
+        if !deaths(&message.annotations).is_empty() {
+            let tables = with_death(&message, &properties, headers.as_ref(), death);
+            set(&mut message.annotations, DEATHS, FieldValue::Array(tables));
+        }
+        message.exchange = via.exchange.clone();
+        if let Some(key) = &via.routing_key {
+            message.routing_key = key.clone();
+            message.further_keys = Vec::new();
+        }
+        return Ok(Letter { message, properties, headers });
+    }
     message.annotations = history(&message, &properties, headers.as_ref(), death);
     message.exchange = via.exchange.clone();
     if properties.expiration.take().is_some() {
@@ -74,14 +89,14 @@ pub(crate) fn annotate(
     Ok(Letter { message, properties, headers })
 }
 
-/// The annotations with this death added: one table for each (queue, reason), the latest first
-/// (DLX-29). Only annotations of the broker count as history (DLX-34, 35).
-fn history(
+/// The tables of `x-death` with this death added: one for each (queue, reason), the latest first
+/// (DLX-29).
+fn with_death(
     message: &Message,
     properties: &Properties,
     headers: Option<&FieldTable>,
     death: Death<'_>,
-) -> FieldTable {
+) -> Vec<FieldValue> {
     let mut tables = deaths(&message.annotations);
     let known = tables.iter().position(|table| is_of(table, death));
     let latest = match known {
@@ -89,8 +104,19 @@ fn history(
         None => first_of_its_kind(message, properties, headers, death),
     };
     tables.insert(0, latest);
+    tables.into_iter().map(FieldValue::Table).collect()
+}
+
+/// The annotations with this death added. Only annotations of the broker count as history (DLX-34,
+/// 35).
+fn history(
+    message: &Message,
+    properties: &Properties,
+    headers: Option<&FieldTable>,
+    death: Death<'_>,
+) -> FieldTable {
     let mut annotations = FieldTable::default();
-    let tables = tables.into_iter().map(FieldValue::Table).collect();
+    let tables = with_death(message, properties, headers, death);
     annotations.0.push(field(DEATHS, FieldValue::Array(tables)));
     let facts = [
         ("queue", text(&death.queue.name)),
@@ -162,6 +188,12 @@ fn says(table: &FieldTable, name: &str, text: &str) -> bool {
     value.is_some_and(|value| value == text.as_bytes())
 }
 
+fn set(table: &mut FieldTable, name: &str, value: FieldValue) {
+    if let Some((_, old)) = table.0.iter_mut().find(|(known, _)| known.as_str() == name) {
+        *old = value;
+    }
+}
+
 fn text(text: &ShortString) -> FieldValue {
     FieldValue::text(text.as_str())
 }
@@ -172,10 +204,12 @@ fn field(name: &str, value: FieldValue) -> (ShortString, FieldValue) {
 }
 
 /// Whether a letter with this history, its present death included, must not enter `target` again:
-/// it has died there, and no client has rejected it since (DLX-26, Q-44).
+/// it has died there, and no client has rejected it since (DLX-26, Q-44), and no task has moved it
+/// since.
 pub(crate) fn is_cycle(annotations: &FieldTable, target: &ShortString) -> bool {
+    let ends_chain = [DeathReason::Rejected, DeathReason::Redriven].map(reason_text);
     for table in deaths(annotations) {
-        if says(&table, "reason", reason_text(DeathReason::Rejected)) {
+        if ends_chain.iter().any(|reason| says(&table, "reason", reason)) {
             return false;
         }
         if says(&table, "queue", target.as_str()) {
@@ -249,6 +283,46 @@ mod tests {
             let dead = die(message(None, Some("60")), "q", reason, None);
             assert_eq!(Properties::parse(dead.properties).unwrap().expiration, None);
         }
+    }
+
+    #[test]
+    fn let_01_what_a_task_moves_keeps_its_history_and_gets_the_given_exchange_and_key() {
+        let dead = die(message(None, Some("60")), "q", DeathReason::Expired, Some("parked"));
+        let (queue, at) = (queue("parking"), WallTime(9_000));
+        let death = Death { queue: &queue, reason: DeathReason::Redriven, at };
+        let via = Via { exchange: short("orders"), routing_key: Some(short("new")) };
+        let back = annotate(dead.clone(), death, &via).unwrap().message;
+        let reasons = |message: &Message| {
+            let tables = deaths(&message.annotations);
+            let pair = |it: &FieldTable| (it.get("queue").cloned(), it.get("reason").cloned());
+            tables.iter().map(pair).collect::<Vec<_>>()
+        };
+        let moved = (Some(FieldValue::text("parking")), Some(FieldValue::text("redriven")));
+        assert_eq!(reasons(&back), [vec![moved], reasons(&dead)].concat());
+        assert_eq!(back.annotations.0[1..], dead.annotations.0[1..], "first and last death");
+        assert_eq!((back.exchange, back.routing_key), (short("orders"), short("new")));
+        assert_eq!((back.properties, back.body), (dead.properties, dead.body));
+    }
+
+    #[test]
+    fn q_47_what_a_task_put_back_may_die_in_the_same_queues_again_once() {
+        let dead = die(message(None, None), "work", DeathReason::DeliveryLimit, None);
+        let dead = die(dead, "late", DeathReason::Expired, None);
+        let (queue, at) = (queue("parking"), WallTime(9_000));
+        let death = Death { queue: &queue, reason: DeathReason::Redriven, at };
+        let back = annotate(dead, death, &via(Some("work"))).unwrap().message;
+        let again = die(back, "work", DeathReason::DeliveryLimit, None);
+        assert!(!is_cycle(&again.annotations, &short("late")), "it died there before the task");
+        let again = die(again, "late", DeathReason::Expired, None);
+        assert!(is_cycle(&again.annotations, &short("work")), "it died there since");
+    }
+
+    #[test]
+    fn what_has_not_died_gets_no_history_by_a_move() {
+        let (queue, at) = (queue("q"), WallTime(9_000));
+        let death = Death { queue: &queue, reason: DeathReason::Redriven, at };
+        let moved = annotate(message(None, None), death, &via(None)).unwrap().message;
+        assert_eq!(moved.annotations, FieldTable::default());
     }
 
     #[test]

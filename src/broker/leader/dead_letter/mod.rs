@@ -7,9 +7,9 @@
 //! target. Instead the worker of the source finds that a target for which letters wait is no longer
 //! in the catalog. It gives these letters numbers, and the target's home answers "gone".
 
-mod annotate;
+pub(crate) mod annotate;
 mod bodies;
-mod route;
+pub(super) mod route;
 mod send;
 mod state;
 
@@ -28,9 +28,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
-    Answer, Command, Destination, Effect, LetterWorker, LiveLetters, Routes, Unrouted,
+    Answer, Command, DeathReason, Destination, Effect, LetterWorker, LiveLetters, Routes, Unrouted,
+    Via,
 };
-use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, WallTime};
+use quorate_types::{
+    CatalogIndex, Home, LetterHome, LetterNumber, QueueId, ResourceName, WallTime,
+};
 use state::Worker;
 use std::{
     collections::BTreeMap,
@@ -198,7 +201,7 @@ impl DeadLetters {
     /// Routes letters again that are kept as unroutable, if the catalog or the settings have
     /// changed. Without a DLX in force they are dropped.
     async fn route_kept_letters(&self, home: Home) {
-        let version = self.catalog.read().version();
+        let version = self.catalog.read().routing_version();
         let kept = self.led.with_machine(home, |machine| {
             let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
@@ -277,6 +280,19 @@ impl DeadLetters {
         }
         propose(&self.led, home, routed);
         left
+    }
+
+    /// Where a message would go if it died in its queue now, by this node's catalog copy. `bytes` is the
+    /// message as it is stored.
+    pub(crate) fn would_go(
+        &self,
+        (queue, reason): (&ResourceName, DeathReason),
+        bytes: &Bytes,
+        via: &Via,
+    ) -> Destination {
+        // The route does not depend on the time of death.
+        let death = Death { queue, reason, at: WallTime(0) };
+        route::route(&self.catalog.read(), &self.led.leaderships, bytes, death, via)
     }
 
     /// Logs a cycle of dead letters.

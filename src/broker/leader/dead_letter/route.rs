@@ -69,7 +69,7 @@ pub(crate) fn letter(bytes: &Bytes, death: Death<'_>, via: &Via) -> Option<Lette
 }
 
 /// The properties that exchanges match: the broker's own headers are among them (RTE-06).
-fn merged_properties(
+pub(in crate::leader) fn merged_properties(
     properties: Properties,
     headers: Option<FieldTable>,
     annotations: &FieldTable,

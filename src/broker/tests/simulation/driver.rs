@@ -3,15 +3,16 @@
 use crate::{
     chance::Chance,
     invariants::Invariants,
+    moves::Moves,
     node,
-    world::{Focus, Health, NODES, Trace, World, host},
+    world::{Focus, Health, Trace, World, host},
 };
 use quorate_queue::Machine;
 use quorate_rpc::chance;
 use quorate_storage::simulated::Operation;
-use quorate_types::{NodeId, Term};
+use quorate_types::{GroupId, LogIndex, NodeId, Term};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     mem,
     ops::RangeInclusive,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -39,19 +40,20 @@ const FAULTS: Duration = Duration::from_secs(18);
 /// Longest time from the last repair until everything is drained and equal.
 const REPAIR: Duration = Duration::from_secs(60);
 
-struct Driver {
-    sim: Sim<'static>,
-    world: Arc<World>,
+pub struct Driver {
+    pub sim: Sim<'static>,
+    pub world: Arc<World>,
     chance: Chance,
     /// Chance of disks that hang, apart, so that seeds without them keep their meaning.
     hangs: Chance,
-    invariants: Invariants,
+    pub invariants: Invariants,
+    pub moves: Moves,
     /// The term of each node's last vote in each group, to notice new votes.
     votes: BTreeMap<NodeId, Vec<Option<Term>>>,
     /// Number of ticks since which the disk of a node that should run is not open.
     dark_ticks: BTreeMap<NodeId, u32>,
     /// Nothing fails before this time.
-    quiet_until: Duration,
+    pub quiet_until: Duration,
     /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
 }
@@ -102,7 +104,7 @@ impl Driver {
             .tcp_capacity(4_096)
             .enable_random_order()
             .build();
-        for node in NODES {
+        for node in world.membership.nodes() {
             let world = Arc::clone(&world);
             sim.host(host(node), move || node::run(Arc::clone(&world), node));
         }
@@ -112,6 +114,7 @@ impl Driver {
             chance: Chance::new(seed),
             hangs: Chance::new(seed.wrapping_add(1 << 32)),
             invariants: Invariants::default(),
+            moves: Moves::new(seed),
             votes: BTreeMap::new(),
             dark_ticks: BTreeMap::new(),
             quiet_until: FORMATION,
@@ -140,7 +143,7 @@ impl Driver {
         self.world.trace.note(&format!("digests {digests:?}"));
     }
 
-    fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         self.world.trace.note(&format!("{:>6} {text}", self.sim.elapsed().as_millis()));
     }
 
@@ -153,8 +156,8 @@ impl Driver {
 
     fn step(&mut self) {
         self.sim.step().unwrap();
-        for node in NODES {
-            let lost_power = !self.world.disks.get(&node).unwrap().is_open();
+        for node in self.world.membership.nodes() {
+            let lost_power = !self.world.disk(node).is_open();
             let runs = self.world.health(node) == Health::Running;
             let ticks = self.dark_ticks.entry(node).or_default();
             *ticks = if lost_power && runs { *ticks + 1 } else { 0 };
@@ -171,24 +174,29 @@ impl Driver {
             if self.world.health(node) != Health::Running {
                 continue;
             }
-            let loss = self.world.disks.get(&node).unwrap().crash();
+            let loss = self.world.disk(node).crash();
             self.note(&format!("the disk of node {node} has failed: {loss:?}"));
             self.end(node, Health::Killed);
         }
-        if self.world.is_broken() {
-            self.world.trouble(self.sim.elapsed());
+        let now = self.sim.elapsed();
+        if self.world.is_broken() || now < self.world.membership.former_until() {
+            self.world.trouble(now);
         }
-        let violated = self.invariants.check(&self.world);
+        for node in self.world.membership.take_gone() {
+            self.note(&format!("node {node} has ended, since it was forgotten"));
+            self.stop_guest();
+        }
+        let violated = self.invariants.check(&self.world, self.sim.elapsed());
         assert!(violated.is_none(), "{violated:?}");
         self.harm_voters();
-        let now = self.sim.elapsed();
+        self.move_members();
         let due = |(at, _): &mut (Duration, Repair)| *at <= now;
         let due: Vec<_> = self.repairs.extract_if(.., due).collect();
         due.into_iter().for_each(|(_, repair)| self.repair(repair));
     }
 
     /// Whether something may fail now.
-    fn may_fail(&self) -> bool {
+    pub fn may_fail(&self) -> bool {
         (FORMATION..FAULTS).contains(&self.sim.elapsed())
     }
 
@@ -206,8 +214,9 @@ impl Driver {
         if self.world.disks_hang && self.hangs.below(HANGS_ONE_OF) == 0 {
             self.hang();
         }
-        let node = self.chance.one_of(&NODES);
-        let others: Vec<_> = NODES.into_iter().filter(|other| *other != node).collect();
+        let members: Vec<_> = self.world.membership.members().into_iter().collect();
+        let node = self.chance.one_of(&members);
+        let others: Vec<_> = members.iter().copied().filter(|other| *other != node).collect();
         let other = self.chance.one_of(&others);
         let until = self.sim.elapsed() + Duration::from_millis(self.chance.between(200, 3_000));
         let harm = match self.world.focus {
@@ -215,7 +224,7 @@ impl Driver {
             Focus::Disks => self.chance.below(8),
             Focus::Network => 6 + self.chance.below(5),
         };
-        if harm < 6 && NODES.into_iter().any(|node| self.world.health(node) != Health::Running) {
+        if harm < 6 && members.iter().any(|node| self.world.health(*node) != Health::Running) {
             return;
         }
         match harm {
@@ -223,14 +232,14 @@ impl Driver {
             1 => {
                 let writes = self.chance.below(20);
                 self.note(&format!("node {node} will lose its power in {writes} writes"));
-                self.world.disks.get(&node).unwrap().crash_after(writes);
+                self.world.disk(node).crash_after(writes);
             }
             2 => {
                 self.note(&format!("node {node} is killed"));
-                self.world.disks.get(&node).unwrap().kill();
+                self.world.disk(node).kill();
                 self.end(node, Health::Killed);
             }
-            3 => NODES.into_iter().for_each(|node| self.lose_power(node, until)),
+            3 => members.into_iter().for_each(|node| self.lose_power(node, until)),
             4 => self.fail(node, Operation::Sync, until),
             5 => {
                 let operation = self.chance.one_of(&[Operation::Read, Operation::Write]);
@@ -239,11 +248,9 @@ impl Driver {
             6 if self.world.focus == Focus::Network => self.isolate(node),
             6 | 7 => {
                 let alone = self.world.focus == Focus::Network || self.chance.below(2) == 0;
-                let last = others.into_iter().find(|last| *last != other).unwrap();
                 self.cut(node, other, until);
-                if alone {
-                    self.cut(node, last, until);
-                }
+                let rest = others.into_iter().filter(|rest| *rest != other && alone);
+                rest.for_each(|rest| self.cut(node, rest, until));
             }
             8 => self.cut_one_way(node, other, until),
             _ => self.hold(node, other, until),
@@ -253,7 +260,7 @@ impl Driver {
     /// Sometimes a node loses its power just after a vote, which must be on its disk then if it has
     /// been answered.
     fn harm_voters(&mut self) {
-        for node in NODES {
+        for node in self.world.membership.nodes() {
             let votes: Vec<_> = match self.world.running.lock().get(&node) {
                 Some((_, groups)) => groups.all().map(|group| group.voted()).collect(),
                 None => continue,
@@ -265,29 +272,30 @@ impl Driver {
             if voted && may_fail && self.chance.below(odds) == 0 {
                 let writes = self.chance.below(3);
                 self.note(&format!("node {node} has voted; power for {writes} more writes"));
-                self.world.disks.get(&node).unwrap().crash_after(writes);
+                self.world.disk(node).crash_after(writes);
             }
         }
     }
 
     fn lose_power(&mut self, node: NodeId, until: Duration) {
         if self.world.health(node) == Health::Running && self.is_up(node) {
-            let loss = self.world.disks.get(&node).unwrap().crash();
+            let loss = self.world.disk(node).crash();
             self.note(&format!("node {node} loses its power until {until:?}: {loss:?}"));
             self.end(node, Health::WithoutPower);
         }
     }
 
     /// Kills the node's process. On a loss of power it closes no connection.
-    fn end(&mut self, node: NodeId, health: Health) {
+    pub fn end(&mut self, node: NodeId, health: Health) {
         self.note(&format!("node {node} is {health:?}"));
         let without_power = health == Health::WithoutPower;
-        let others = NODES.into_iter().filter(|other| *other != node);
+        let others = self.world.membership.nodes().into_iter().filter(|other| *other != node);
         let linked: Vec<_> = others.filter(|other| !self.world.is_cut(node, *other)).collect();
         if without_power {
             linked.iter().for_each(|other| self.sim.partition(host(node), host(*other)));
         }
         self.world.health.lock().insert(node, health);
+        self.invariants.ended(node, self.sim.elapsed());
         drop(self.world.running.lock().remove(&node));
         self.sim.crash(host(node));
         if without_power {
@@ -295,6 +303,12 @@ impl Driver {
         }
         let pause = Duration::from_millis(self.chance.between(100, 3_000));
         self.repairs.push((self.sim.elapsed() + pause, Repair::Start(node)));
+    }
+
+    /// A node whose process has ended is not started again.
+    pub fn never_start(&mut self, node: NodeId) {
+        self.repairs
+            .retain(|(_, repair)| !matches!(repair, Repair::Start(other) if *other == node));
     }
 
     /// Messages between two nodes are lost.
@@ -315,7 +329,7 @@ impl Driver {
         }
         let alone = self.chance.between(*ALONE_MS.start(), *ALONE_MS.end());
         self.quiet_until = self.sim.elapsed() + Duration::from_millis(alone);
-        let others = NODES.into_iter().filter(|other| *other != node);
+        let others = self.world.membership.nodes().into_iter().filter(|other| *other != node);
         others.for_each(|other| self.cut(node, other, self.quiet_until));
         *self.world.alone.lock() = Some((node, self.quiet_until));
     }
@@ -338,13 +352,14 @@ impl Driver {
             "the disk of node {node} will fail: {operation:?}, after {after} others"
         ));
         self.world.failing.lock().insert(node);
-        self.world.disks.get(&node).unwrap().fail(operation, after);
+        self.world.disk(node).fail(operation, after);
         self.repairs.push((until, Repair::Trust(node)));
     }
 
     /// A node's disk does not answer.
     fn hang(&mut self) {
-        let node = self.hangs.one_of(&NODES);
+        let members: Vec<_> = self.world.membership.members().into_iter().collect();
+        let node = self.hangs.one_of(&members);
         let until = self.sim.elapsed() + Duration::from_millis(self.hangs.between(200, 3_000));
         if self.world.hanging.lock().insert(node) {
             self.note(&format!("the disk of node {node} hangs until {until:?}"));
@@ -370,12 +385,12 @@ impl Driver {
                 if self.may_fail() && self.chance.below(8) == 0 {
                     let writes = self.chance.below(6);
                     self.note(&format!("node {node} starts with power for {writes} writes"));
-                    self.world.disks.get(&node).unwrap().crash_after(writes);
+                    self.world.disk(node).crash_after(writes);
                 }
                 self.sim.bounce(host(node));
             }
             Repair::Trust(node) => {
-                self.world.disks.get(&node).unwrap().call_failures_off();
+                self.world.disk(node).call_failures_off();
                 self.world.failing.lock().remove(&node);
             }
             Repair::Answer(node) => drop(self.world.hanging.lock().remove(&node)),
@@ -392,30 +407,32 @@ impl Driver {
         }
     }
 
-    /// The applied index of each group on each node, and a digest of its state.
-    fn digests(&self) -> Vec<Vec<(Option<quorate_types::LogIndex>, u64)>> {
+    /// The applied index of each group on each node that has it, and a digest of its state.
+    fn digests(&self) -> BTreeMap<GroupId, BTreeSet<(Option<LogIndex>, u64)>> {
+        let mut digests: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         let running = self.world.running.lock();
-        let of_node = |(_, groups): &(_, Arc<quorate_raft::Groups>)| {
-            groups.all().map(|group| group.digest()).collect()
-        };
-        running.values().map(of_node).collect()
+        for group in running.values().flat_map(|(_, groups)| groups.all()) {
+            digests.entry(group.id()).or_default().insert(group.digest());
+        }
+        digests
     }
 
-    /// All nodes run, have the same state, and no queue has a message.
+    /// All nodes run, their replicas of a group have the same state, no group moves, and no queue has a
+    /// message.
     fn is_drained(&self) -> bool {
-        let digests = self.digests();
-        let equal = digests.iter().all(|of_node| digests.first() == Some(of_node));
-        if digests.len() < NODES.len() || !equal {
+        let equal = self.digests().values().all(|of_group| of_group.len() == 1);
+        let all_run = self.world.running.lock().len() == self.world.membership.members().len();
+        if !equal || !all_run || !self.has_moved() {
             return false;
         }
         let running = self.world.running.lock();
-        let (_, groups) = running.values().next().unwrap();
+        let mut groups = running.values().flat_map(|(_, groups)| groups.all());
         let is_drained = |machine: &Machine| {
             let queues = machine.queues().filter_map(|queue| machine.queue(queue));
             // Nobody consumes from those that clients have declared as they went.
             let mut drained = queues.filter(|it| !it.name.name.as_str().starts_with("declared-"));
             drained.all(|queue| queue.ready + queue.unacknowledged + queue.letters == 0)
         };
-        groups.all().filter_map(|group| group.read(is_drained)).all(|drained| drained)
+        groups.all(|group| group.read(is_drained).unwrap_or(true))
     }
 }

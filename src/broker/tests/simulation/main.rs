@@ -1,6 +1,7 @@
 //! Three whole nodes in one process, on simulated disks and a simulated network, driven by a seed:
-//! clients publish, nodes are killed, cut off, repaired and drained. No confirmed message may be
-//! lost or come twice, and the same seed must give the same trace.
+//! clients publish, nodes are killed, cut off, repaired and drained; in two of five seeds a fourth node
+//! joins and is forgotten, and nodes lose their disks. No confirmed message may be lost or come twice,
+//! and the same seed must give the same trace.
 //!
 //! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -8,8 +9,11 @@
 mod chance;
 mod clients;
 mod driver;
+mod entering;
 mod history;
 mod invariants;
+mod membership;
+mod moves;
 mod node;
 #[cfg(feature = "planted-bugs")]
 mod planted;
@@ -33,7 +37,7 @@ const REPEAT_EVERY: u64 = 5;
 const HAVE_FOUND: [u64; 1] = [1034];
 
 /// Texts of which each must be in the trace of some seed: proof that the faults happened.
-const REACHED: [&str; 12] = [
+const REACHED: [&str; 18] = [
     "installing a snapshot",
     "loses its power",
     "has lost its power while it started",
@@ -46,6 +50,12 @@ const REACHED: [&str; 12] = [
     "wait until",
     "this node leads",
     "has deleted",
+    "joins the cluster as replica",
+    "loses its disk",
+    "the groups rest after Join",
+    "the groups rest after Forget { running: true }",
+    "the groups rest after Forget { running: false }",
+    "the groups rest after Replace",
 ];
 
 /// Number of seeds from which on every text of [`REACHED`] is required.

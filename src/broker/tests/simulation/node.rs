@@ -1,8 +1,8 @@
 //! One node, composed as `quorate` does it, on a simulated disk and a simulated network.
 
 use crate::{
-    clients,
-    world::{NODES, PORT, World, host},
+    clients, entering,
+    world::{Health, NODES, PORT, World, host},
 };
 use futures::future::pending;
 use parking_lot::RwLock;
@@ -19,6 +19,7 @@ use quorate_rpc::{
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_types::{ClusterId, Incarnation, NodeId, QueueType, WallTime};
 use std::{
+    collections::BTreeSet,
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -44,8 +45,11 @@ impl Accept for Incoming {
 /// Runs a node until its process is killed. If it loses its power while it starts, or its disk fails, it
 /// waits for that.
 pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
+    if world.health(me) != Health::Running {
+        return pending().await;
+    }
     match start(&world, me).await {
-        Err(error) if !world.disks.get(&me).unwrap().is_open() || world.may_end(me) => {
+        Err(error) if !world.disk(me).is_open() || world.may_end(me) => {
             world.trace.note(&format!("node {me} does not start: {error}"));
             pending().await
         }
@@ -58,6 +62,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     tokio::spawn(step(Arc::clone(world), me, Arc::clone(&database)));
     let identity = database.identity();
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
+    world.membership.started(me, identity.incarnation);
     let cluster = ClusterCell::new(identity.cluster);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(settings(world, me, &database), Arc::clone(&catalog));
@@ -83,7 +88,9 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
         copy: catalog,
         fatal: Arc::new(fatal(world, me)),
     };
-    let mut raft = Settings::new(me, NODES);
+    tokio::spawn(entering::answer(Arc::clone(world), me, broker.clone(), cluster.clone()));
+    let mut raft = Settings::new(me, listed(me));
+    raft.first = entering::enter(world, me, &database, &links, &cluster).await?;
     raft.queue_groups = QUEUE_GROUPS;
     // So that a node that was down for a second misses entries that have been purged.
     raft.log_tail_bytes = 8 << 10;
@@ -95,10 +102,20 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     let routes = Routes::new(links.service());
     tokio::spawn(listener.serve(routes, links.door(), pending()));
     world.running.lock().insert(me, (broker.clone(), groups));
-    clients::start(world, &broker, me, identity.boot);
+    clients::start(world, &broker, me);
     let rejected = links.rejected().await;
+    if world.membership.may_be_forgotten(me) {
+        world.trace.note(&format!("node {me} is told that it was forgotten: {rejected}"));
+        world.membership.has_gone(me);
+        return pending().await;
+    }
     world.history.lock().violation(format!("node {me} was rejected: {rejected}"));
     Ok(())
+}
+
+/// The nodes that the settings name.
+fn listed(me: NodeId) -> BTreeSet<NodeId> {
+    NODES.into_iter().chain([me]).collect()
 }
 
 fn others(me: NodeId) -> impl Iterator<Item = NodeId> {
@@ -113,7 +130,7 @@ fn open(world: &Arc<World>, me: NodeId) -> Result<Arc<Database>, OpenError> {
     let fatal = fatal(world, me);
     options.fatal =
         Arc::new(move |error: &StorageError| fatal(Default::default(), &error.to_string()));
-    Database::open_simulated(world.disks.get(&me).unwrap(), &options)
+    Database::open_simulated(&world.disk(me), &options)
 }
 
 /// A node must not end by itself, unless its disk has lost power or has failed.
@@ -123,7 +140,7 @@ fn fatal(
 ) -> impl Fn(quorate_types::GroupId, &str) + 'static + use<> {
     let world = Arc::clone(world);
     move |group, reason| {
-        if world.disks.get(&me).unwrap().is_open() && !world.may_end(me) {
+        if world.disk(me).is_open() && !world.may_end(me) {
             world.history.lock().violation(format!("node {me} ends, group {group}: {reason}"));
         }
     }
@@ -132,7 +149,8 @@ fn fatal(
 fn dialer(world: &Arc<World>, me: NodeId) -> SimulatedConnect {
     let world = Arc::clone(world);
     Box::new(move |address| {
-        let to = NODES.into_iter().find(|node| node.to_string() == address).unwrap();
+        let nodes = world.membership.nodes();
+        let to = nodes.into_iter().find(|node| node.to_string() == address).unwrap();
         Box::pin(Arc::clone(&world).connect(me, to))
     })
 }
@@ -179,7 +197,7 @@ fn settings(world: &World, me: NodeId, database: &Database) -> BrokerSettings {
         name: host(me),
         boot: identity.boot,
         incarnation: identity.incarnation,
-        members: NODES.to_vec(),
+        members: listed(me).into_iter().collect(),
         peers: others(me).map(|node| (node, node.to_string())).collect(),
         queue_replicas: None,
         zone: String::new(),
@@ -201,7 +219,8 @@ fn settings(world: &World, me: NodeId, database: &Database) -> BrokerSettings {
         alarms: AlarmSettings {
             bounds: AlarmBounds { memory_high_watermark: u64::MAX, disk_free_limit: 0 },
             machine_memory_bytes: 1 << 30,
-            data_dir: std::env::temp_dir(),
+            // A measurement runs on a thread of its own, so that a seed would not repeat itself.
+            data_dir: std::path::PathBuf::new(),
             return_free_memory: || (),
         },
         front: front(),

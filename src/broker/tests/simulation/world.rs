@@ -1,6 +1,6 @@
 //! The shared state of a simulation's nodes and driver: disks, the network's state, the trace.
 
-use crate::history::History;
+use crate::{history::History, membership::Membership};
 use futures::future::pending;
 use parking_lot::Mutex;
 use quorate_broker::Broker;
@@ -19,6 +19,7 @@ use std::{
 };
 use turmoil::net::TcpStream;
 
+/// The nodes that found the cluster.
 pub const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 /// How long before its node is no longer alone a consumer reads again.
@@ -48,7 +49,7 @@ pub enum Focus {
 
 pub struct World {
     pub focus: Focus,
-    pub disks: BTreeMap<NodeId, Disk>,
+    pub disks: Mutex<BTreeMap<NodeId, Disk>>,
     pub health: Mutex<BTreeMap<NodeId, Health>>,
     /// Pairs of nodes between which messages are lost.
     pub cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
@@ -66,7 +67,10 @@ pub struct World {
     /// Nodes that have ended by themselves, and may.
     pub ended: Mutex<BTreeSet<NodeId>>,
     pub history: Mutex<History>,
+    pub membership: Membership,
     pub trace: Trace,
+    /// How often each node has started. The boots of a node whose disk was lost begin again.
+    starts: Mutex<BTreeMap<NodeId, u32>>,
     /// Queues whose declares were answered, and whose deletes have not begun.
     pub declared: Mutex<BTreeSet<String>>,
     /// How long a node is unreachable before its messages go to other nodes.
@@ -84,10 +88,15 @@ impl World {
             _ => Focus::Network,
         };
         let is_patient = focus != Focus::Network;
+        let membership = Membership::new(seed);
+        let health = |node: NodeId| match NODES.contains(&node) {
+            true => (node, Health::Running),
+            false => (node, Health::Killed),
+        };
         Self {
             focus,
-            disks: NODES.map(disk).into(),
-            health: Mutex::new(NODES.map(|node| (node, Health::Running)).into()),
+            disks: Mutex::new(membership.nodes().into_iter().map(disk).collect()),
+            health: Mutex::new(membership.nodes().into_iter().map(health).collect()),
             cut: Mutex::default(),
             running: Mutex::default(),
             disks_hang: !seed.is_multiple_of(2),
@@ -97,11 +106,21 @@ impl World {
             failing: Mutex::default(),
             ended: Mutex::default(),
             history: Mutex::default(),
+            membership,
             trace,
+            starts: Mutex::default(),
             declared: Mutex::default(),
             unreachable_node_timeout_ms: if is_patient { 20_000 } else { 1_500 },
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// Counts a start of the node; returns its number, from 1 on.
+    pub fn count_start(&self, node: NodeId) -> u32 {
+        let mut starts = self.starts.lock();
+        let count = starts.entry(node).or_default();
+        *count += 1;
+        *count
     }
 
     /// The simulated time since the start.
@@ -140,11 +159,14 @@ impl World {
         rest.unwrap_or_default().saturating_sub(READ_BEFORE_END)
     }
 
-    /// Whether anything is broken.
+    /// Whether anything is broken. A node that joins is not.
     pub fn is_broken(&self) -> bool {
-        let all_run = self.health.lock().values().all(|health| *health == Health::Running);
+        let members = self.membership.members();
+        let all_run = members.iter().all(|node| self.health(*node) == Health::Running);
         let is_whole = self.cut.lock().is_empty() && self.hanging.lock().is_empty();
-        !all_run || !is_whole || self.running.lock().len() < NODES.len()
+        let running = self.running.lock();
+        let all_serve = NODES.iter().all(|node| running.contains_key(node));
+        !all_run || !is_whole || !all_serve
     }
 
     /// Whether a node that ends by itself now may do so; then it is noted.
@@ -154,6 +176,10 @@ impl World {
             self.ended.lock().insert(node);
         }
         is_failing
+    }
+
+    pub fn disk(&self, node: NodeId) -> Disk {
+        self.disks.lock().get(&node).cloned().unwrap()
     }
 
     pub fn health(&self, node: NodeId) -> Health {

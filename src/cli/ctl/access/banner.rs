@@ -13,9 +13,14 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
         V::List(table) => listing(table, invocation),
         V::CloseConnection => format!("Closing connection {first}, reason: {second}..."),
         V::CloseAllConnections => closing_all(invocation, target),
+        V::CloseAllUserConnections => {
+            format!("Closing connections of user {first}, reason: {second}...")
+        }
         V::AddUser => format!("Adding user \"{first}\" ..."),
         V::AuthenticateUser => format!("Authenticating user \"{first}\" ..."),
         V::ChangePassword => format!("Changing password for user \"{first}\" ..."),
+        V::ClearPassword => format!("Clearing password for user \"{first}\" ..."),
+        V::HashPassword => "Will hash provided password".to_owned(),
         V::DeleteUser => format!("Deleting user \"{first}\" ..."),
         V::SetUserTags => {
             let tags: Vec<&str> = invocation.arguments.iter().skip(1).map(String::as_str).collect();
@@ -30,6 +35,9 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
         V::ClearUserLimits => format!("Clearing \"{second}\" limit for user \"{first}\" ..."),
         V::SetPermissions => {
             format!("Setting permissions for user \"{first}\" in vhost \"{vhost}\" ...")
+        }
+        V::SetPermissionsGlobally => {
+            format!("Setting permissions for user \"{first}\" in all virtual hosts ...")
         }
         V::ClearPermissions => {
             format!("Clearing permissions for user \"{first}\" in vhost \"{vhost}\" ...")
@@ -46,6 +54,10 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
         V::AddVhost => format!("Adding vhost \"{first}\" ..."),
         V::DeleteVhost => format!("Deleting vhost \"{first}\" ..."),
         V::UpdateVhostMetadata => format!("Updating metadata of vhost \"{first}\" ..."),
+        V::SetVhostTags => {
+            let tags: Vec<&str> = invocation.arguments.iter().skip(1).map(String::as_str).collect();
+            format!("Setting tags for virtual host \"{first}\" to [{}] ...", tags.join(", "))
+        }
         V::SetVhostLimits => {
             format!("Setting vhost limits to \"{first}\" for vhost \"{vhost}\" ...")
         }

@@ -29,6 +29,7 @@ pub(super) fn number(invocation: &Invocation, name: &str) -> Result<Option<u32>,
 ///
 /// # Errors
 /// The arguments are invalid.
+#[expect(clippy::too_many_lines, reason = "one arm a verb, nothing else")]
 pub(super) fn request(
     verb: AccessVerb,
     invocation: &Invocation,
@@ -43,6 +44,8 @@ pub(super) fn request(
             let given = wire::Password { given: Some(wire::password::Given::Plain(plain)) };
             Change::ChangePassword(wire::AddUser { user: text(0), password: Some(given) })
         }
+        // Without a password nobody can log in with one.
+        V::ClearPassword => Change::ChangePassword(wire::AddUser { user: text(0), password: None }),
         V::DeleteUser => Change::DeleteUser(text(0)),
         V::SetUserTags => {
             let tags = invocation.arguments.iter().skip(1).cloned().collect();
@@ -80,6 +83,14 @@ pub(super) fn request(
             tags: tags(invocation).map(|tags| wire::Tags { tags }),
             default_queue_type: queue_type(invocation)?,
         }),
+        V::SetVhostTags => {
+            let tags = invocation.arguments.iter().skip(1).cloned().collect();
+            Change::UpdateVhost(wire::UpdateVhost {
+                vhost: text(0),
+                tags: Some(wire::Tags { tags }),
+                ..wire::UpdateVhost::default()
+            })
+        }
         V::SetVhostLimits => Change::SetVhostLimits(set_vhost_limits(invocation)?),
         V::ClearVhostLimits => {
             Change::SetVhostLimits(wire::SetVhostLimits { vhost: vhost(), limits: None })
@@ -88,9 +99,13 @@ pub(super) fn request(
             let tracing = verb == V::TraceOn;
             Change::SetTracing(wire::SetTracing { vhost: vhost(), tracing })
         }
-        V::AuthenticateUser | V::List(_) | V::CloseConnection | V::CloseAllConnections => {
-            return Ok(None);
-        }
+        V::AuthenticateUser
+        | V::HashPassword
+        | V::SetPermissionsGlobally
+        | V::List(_)
+        | V::CloseConnection
+        | V::CloseAllConnections
+        | V::CloseAllUserConnections => return Ok(None),
     }))
 }
 
@@ -208,7 +223,11 @@ pub(super) fn failure(verb: AccessVerb, denial: &wire::Denial) -> Failure {
     let subject = &denial.subject;
     let is_permission = matches!(
         verb,
-        V::SetPermissions | V::ClearPermissions | V::SetTopicPermissions | V::ClearTopicPermissions
+        V::SetPermissions
+            | V::SetPermissionsGlobally
+            | V::ClearPermissions
+            | V::SetTopicPermissions
+            | V::ClearTopicPermissions
     );
     let is_limit = matches!(verb, V::SetUserLimits | V::ClearUserLimits);
     let (exit, text) = match denial.kind() {

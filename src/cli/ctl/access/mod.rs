@@ -3,18 +3,19 @@
 
 mod banner;
 mod change;
+mod closing;
 mod list;
 mod manuals;
 
 use super::Console;
 use super::connect::{Connected, Target, call_failure};
 use super::exit::{Exit, Failure};
-use super::names::Names;
 use super::options::{Formatter, Invocation};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use quorate_management::wire;
 use quorate_rpc::Connector;
 use std::io::BufRead;
-use wire::close_request::Which;
 
 pub(super) use list::vhost_names;
 pub(super) use manuals::MANUALS;
@@ -26,21 +27,26 @@ pub(crate) enum AccessVerb {
     AddUser,
     AuthenticateUser,
     ChangePassword,
+    ClearPassword,
+    HashPassword,
     DeleteUser,
     SetUserTags,
     SetUserLimits,
     ClearUserLimits,
     SetPermissions,
+    SetPermissionsGlobally,
     ClearPermissions,
     SetTopicPermissions,
     ClearTopicPermissions,
     AddVhost,
     DeleteVhost,
     UpdateVhostMetadata,
+    SetVhostTags,
     SetVhostLimits,
     ClearVhostLimits,
     CloseConnection,
     CloseAllConnections,
+    CloseAllUserConnections,
     TraceOn,
     TraceOff,
 }
@@ -67,8 +73,7 @@ fn word(invocation: &Invocation, place: usize) -> &str {
 pub(super) async fn run(
     verb: AccessVerb,
     invocation: &Invocation,
-    target: &Target,
-    connector: &Connector,
+    (target, connector): (&Target, &Connector),
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     use AccessVerb as V;
@@ -76,15 +81,22 @@ pub(super) async fn run(
     if invocation.options.banners() {
         console.say(&format!("{}\n", banner::banner(verb, invocation, target)));
     }
+    if verb == V::HashPassword {
+        return hash_password(invocation, console);
+    }
     let mut connected = super::connect::connect(target, connector).await?;
     match verb {
         V::List(table) => list::list(table, invocation, &mut connected, console).await,
         V::AuthenticateUser => authenticate(invocation, &mut connected, console).await,
-        V::CloseConnection | V::CloseAllConnections => {
-            close(verb, invocation, &mut connected, console).await
+        V::CloseConnection | V::CloseAllConnections | V::CloseAllUserConnections => {
+            closing::close(verb, invocation, &mut connected, console).await
         }
+        V::SetPermissionsGlobally => set_globally(invocation, &mut connected).await,
         V::AddUser
         | V::ChangePassword
+        | V::ClearPassword
+        | V::HashPassword
+        | V::SetVhostTags
         | V::DeleteUser
         | V::SetUserTags
         | V::SetUserLimits
@@ -100,17 +112,55 @@ pub(super) async fn run(
         | V::ClearVhostLimits
         | V::TraceOn
         | V::TraceOff => {
-            let change = wire::ChangeRequest { caller: wire::caller(), change: request };
-            let reply = connected.access.change(change).await;
-            let reply = reply.map_err(|status| call_failure(&status))?.into_inner();
-            match reply.denial {
-                Some(denial) => Err(change::failure(verb, &denial)),
-                None => {
-                    console.say(&done(verb, invocation, &connected));
-                    Ok(())
-                }
-            }
+            make(verb, request, &mut connected).await?;
+            console.say(&done(verb, invocation, &connected));
+            Ok(())
         }
+    }
+}
+
+/// Has a change made.
+async fn make(
+    verb: AccessVerb,
+    change: Option<wire::change_request::Change>,
+    connected: &mut Connected,
+) -> Result<(), Failure> {
+    let change = wire::ChangeRequest { caller: wire::caller(), change };
+    let reply = connected.access.change(change).await;
+    let reply = reply.map_err(|status| call_failure(&status))?.into_inner();
+    reply.denial.map_or(Ok(()), |denial| Err(change::failure(verb, &denial)))
+}
+
+/// Sets the permissions of a user in every virtual host.
+async fn set_globally(invocation: &Invocation, connected: &mut Connected) -> Result<(), Failure> {
+    for vhost in vhost_names(connected).await? {
+        let text = |place| word(invocation, place).to_owned();
+        let permission = wire::Permission {
+            vhost,
+            user: text(0),
+            configure: text(1),
+            write: text(2),
+            read: text(3),
+        };
+        let change = wire::change_request::Change::SetPermissions(permission);
+        make(AccessVerb::SetPermissionsGlobally, Some(change), connected).await?;
+    }
+    Ok(())
+}
+
+/// Prints the stored form of a password.
+fn hash_password(invocation: &Invocation, console: &mut Console<'_>) -> Result<(), Failure> {
+    let password = password(invocation, 0, Exit::Usage)?;
+    let refuse = |why: &str| Err(Failure::new(Exit::Data, format!("Error:\n{why}\n")));
+    if password.is_empty() {
+        return refuse("password cannot be an empty string");
+    }
+    match quorate_broker::hash_password(password.as_bytes()) {
+        Ok(hash) => {
+            console.say(&format!("{}\n", STANDARD.encode(&hash.bytes)));
+            Ok(())
+        }
+        Err(error) => refuse(&error.to_string()),
     }
 }
 
@@ -174,40 +224,4 @@ async fn authenticate(
         "Error:\nError: failed to authenticate user \"{user}\"\nuser '{user}' - invalid credentials\n"
     );
     Err(Failure::new(Exit::Data, text))
-}
-
-/// Closes connections (CTL-11, CONN-29).
-async fn close(
-    verb: AccessVerb,
-    invocation: &Invocation,
-    connected: &mut Connected,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
-    let options = &invocation.options;
-    let all = verb == AccessVerb::CloseAllConnections;
-    let (which, scope, reason) = if !all {
-        let names = Names::of(&connected.cluster);
-        let Some(id) = names.connection_of(word(invocation, 0)) else {
-            return Err(Failure::new(Exit::Unavailable, "Error:\n{:badarg, :invalid_pid}\n"));
-        };
-        (Which::Connection(id), wire::Scope::Cluster, word(invocation, 1))
-    } else if options.has("global") {
-        (Which::All(true), wire::Scope::Local, word(invocation, 0))
-    } else {
-        (Which::Vhost(options.vhost().to_owned()), wire::Scope::Cluster, word(invocation, 0))
-    };
-    let limit = change::number(invocation, "limit")?.unwrap_or(0);
-    let request = wire::CloseRequest {
-        caller: wire::caller(),
-        scope: scope.into(),
-        which: Some(which),
-        reason: reason.to_owned(),
-        limit,
-    };
-    let reply = connected.access.close_connections(request).await;
-    let closed = reply.map_err(|status| call_failure(&status))?.into_inner().closed;
-    if all {
-        console.say(&format!("Closed {closed} connections\n"));
-    }
-    Ok(())
 }

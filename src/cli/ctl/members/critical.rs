@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// The groups that would have no majority of running replicas if the node stopped. A group that moves
 /// needs a majority of both its former replicas and its new ones.
-pub(super) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
+pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
     let running = cluster.members.iter().filter(|member| member.running && member.id != node);
     let running: BTreeSet<u32> = running.map(|member| member.id).collect();
     let loses = |nodes: &[u32]| {

@@ -6,6 +6,7 @@ use super::super::connect::{self, Connected, Target, call_failure};
 use super::super::exit::{Exit, Failure};
 use super::super::node::operator;
 use super::super::options::Invocation;
+use super::super::progress::Progress;
 use super::super::word;
 use super::{Door, banner, id_of};
 use quorate_management::wire;
@@ -37,14 +38,19 @@ pub(super) async fn run(
     let (given, drains) = (word(invocation), invocation.options.has("drain"));
     banner(invocation, console, &format!("Removing node {given} from the cluster\n"));
     let mut leaver = Leaver { given, id: None, drains, door };
+    let mut progress = Progress::of(&invocation.options);
     let Some(wait) = wait else {
         let (mut connected, id) = leaver.connect().await?;
-        return leaver.forget(&mut connected, id, DRAIN_MAX).await;
+        let forgotten = leaver.forget(&mut connected, id, DRAIN_MAX);
+        let what = if drains { "draining" } else { "forgetting" };
+        let text = |elapsed: Duration| format!("{what} node {given}: {} s", elapsed.as_secs());
+        return progress.during(console, forgotten, text).await;
     };
     let until = Instant::now() + wait;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let awaited = match leaver.step(left).await {
+        let text = |_: Duration| format!("taking node {given} out of the cluster");
+        let awaited = match progress.during(console, leaver.step(left), text).await {
             Ok(None) => return Ok(()),
             Ok(Some(awaited)) => awaited,
             // That will not become the name of a member.
@@ -56,6 +62,9 @@ pub(super) async fn run(
             let text = format!("Error:\nnot done in time: {awaited}\n");
             return Err(Failure::new(Exit::TimedOut, text));
         }
+        let (text, limit) = (awaited.replace("Error:\n", ""), wait.as_secs());
+        let text = text.trim_end();
+        progress.show(console, |elapsed| format!("{} s of {limit} s: {text}", elapsed.as_secs()));
         sleep(PAUSE).await;
     }
 }

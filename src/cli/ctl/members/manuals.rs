@@ -44,9 +44,9 @@ pub(crate) const MANUALS: &[Manual] = &[
         Verb::Member(MemberVerb::Rebalance),
         "rebalance",
         "Queues",
-        "< all | quorum > [--timeout <timeout>]",
+        "< all | quorum | stream > [--vhost-pattern <pattern>] [--queue-pattern <pattern>] [--timeout <timeout>]",
         "Rebalances leaders of queues across cluster members",
         (1, 1),
-        &[],
+        &["vhost-pattern", "queue-pattern", "no-table-headers"],
     ),
 ];

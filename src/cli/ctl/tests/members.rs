@@ -159,14 +159,14 @@ fn leaders_are_rebalanced_and_what_stays_is_named_ctl_17() {
         = 0
 
         $ -n NODE -q rebalance stream
-        ! Error (argument validation): type of queues is not one of: all, quorum (was stream)
-        ! Arguments given:
-        ! 	-n ADDRESS1 -q rebalance stream
-        ! 
-        ! Usage
-        ! 
-        ! rabbitmqctl [--node <node>] [--longnames] [--quiet] rebalance < all | quorum > [--timeout <timeout>]
-        = 64
+        ┌───────────────────┬─────────────────────────┬─────────────────────────────────────┐
+        │ Node name         │ Number of quorum queues │ Number of replicated classic queues │
+        ├───────────────────┼─────────────────────────┼─────────────────────────────────────┤
+        │ rabbit1@127.0.0.1 │ 1                       │ 0                                   │
+        ├───────────────────┼─────────────────────────┼─────────────────────────────────────┤
+        │ rabbit2@127.0.0.1 │ 1                       │ 0                                   │
+        └───────────────────┴─────────────────────────┴─────────────────────────────────────┘
+        = 0
     "#]]
     .assert_eq(&transcripts(&cluster, &lines));
     cluster.worlds[1].unready();

@@ -1,5 +1,6 @@
 //! Nodes with simulated views behind real admin services.
 
+use super::{facts::facts, process::OneProcess};
 use crate::cli::secret;
 use quorate_broker::view::*;
 use quorate_broker::{
@@ -11,17 +12,18 @@ use quorate_catalog::{
     ConnectionId, ExchangeType, MemberDenial, MemberState, PermissionRecord, TopicPermissionRecord,
     UserRecord, VhostRecord,
 };
-use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
-use quorate_management::{
-    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Pulses, Source,
+use quorate_management::wire::{
+    access_server::AccessServer, admin_server::AdminServer,
+    process_admin_server::ProcessAdminServer,
 };
+use quorate_management::{AccessService, AdminService, Peers, ProcessService, Pulses, Source};
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
@@ -81,6 +83,8 @@ pub(super) fn start(nodes: u16) -> Cluster {
         let peers = Peers::new(NodeId(id), Connector::new(secret.clone(), None));
         let access = AccessService::new(world.clone(), peers.clone());
         let access = AccessServer::new(access);
+        let process = ProcessService::new(Arc::new(OneProcess(id)));
+        let process = ProcessAdminServer::new(process);
         let service = AdminService::new(world, Arc::new(facts(id)), Pulses::default(), peers);
         let service = AdminServer::new(service);
         let door = Door::new(secret.clone(), None, || true);
@@ -96,6 +100,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
             tonic::transport::Server::builder()
                 .add_service(service)
                 .add_service(access)
+                .add_service(process)
                 .serve_with_incoming(incoming)
                 .await
                 .unwrap();
@@ -103,26 +108,6 @@ pub(super) fn start(nodes: u16) -> Cluster {
         served.recv().unwrap();
     }
     Cluster { addresses, worlds, secret_file, _runtime: runtime }
-}
-
-fn facts(id: u16) -> NodeFacts {
-    NodeFacts {
-        id: NodeId(id),
-        name: Naming::RabbitMq.name(NodeId(id), "127.0.0.1:7672"),
-        naming: Naming::RabbitMq,
-        product: "RabbitMQ".to_owned(),
-        product_version: "4.3.5".to_owned(),
-        version: "0.1.0".to_owned(),
-        data_dir: "/data".to_owned(),
-        config_file: "/etc/quorate.toml".to_owned(),
-        listeners: vec![ListenerFacts {
-            interface: "127.0.0.1".to_owned(),
-            port: 5671 + id,
-            protocol: "amqp",
-            purpose: "AMQP 0-9-1",
-        }],
-        started: Instant::now(),
-    }
 }
 
 fn short(text: &str) -> ShortString {
@@ -257,6 +242,7 @@ impl Source for World {
             messages_uncommitted: 3,
             acks_uncommitted: 4,
             prefetch: 10,
+            traffic: ChannelTraffic::default(),
         }]
     }
 
@@ -319,6 +305,8 @@ impl Source for World {
             applied: LogIndex(19),
             purged: LogIndex(5),
             log_bytes: 4096,
+            rounds: 0,
+            rounds_us: 0,
         };
         NodeView {
             machine_newest: MachineVersion::NEWEST,
@@ -352,9 +340,22 @@ impl Source for World {
         MetricsView { node: self.node_status(), ..MetricsView::default() }
     }
 
+    fn cluster_name(&self) -> Option<String> {
+        None
+    }
+
+    fn login_sources(&self) -> Vec<SourceAttempts> {
+        Vec::new()
+    }
+
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+
     fn readiness(&self) -> Readiness {
         let unready = self.unready.load(Relaxed);
         Readiness {
+            entrance: None,
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
@@ -392,7 +393,7 @@ impl Source for World {
 
     async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let mut catalog = self.catalog.lock().unwrap();
-        if let Some(denial) = catalog.missing_of(&command) {
+        if let Some(denial) = catalog.refusal_of(&command) {
             return Err(denial.into());
         }
         let commands = vec![CatalogCommand::Access(command)];

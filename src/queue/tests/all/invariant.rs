@@ -121,7 +121,11 @@ fn variants(command: &Command) -> usize {
         | Command::NewLife { .. }
         | Command::ExpireHead { .. }
         | Command::Routed { .. } => 23,
-        // The random tests of these commands are in `letters`.
-        Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => 0,
+        // The random tests of these commands are in `letters` and `tasks`.
+        Command::Transfer { .. }
+        | Command::DeadLettered { .. }
+        | Command::Retry { .. }
+        | Command::TaskStep(_)
+        | Command::ForgetTask { .. } => 0,
     }
 }

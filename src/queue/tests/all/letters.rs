@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Act {
     Kill(u32),
+    Redrive(u32, u8),
     Bind(u8),
     ReadCatalog,
     Route(usize),
@@ -42,6 +43,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => (1u32..6).prop_map(Act::Kill),
+        2 => (1u32..6, 1u8..16).prop_map(|(count, bits)| Act::Redrive(count, bits)),
         2 => (0u8..16).prop_map(Act::Bind),
         2 => Just(Act::ReadCatalog),
         6 => (1usize..6).prop_map(Act::Route),
@@ -65,7 +67,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 impl Act {
-    /// Carries out the act; the ends of queues are left to tests that allow them.
+    /// Carries out the act; tasks and the ends of queues are left to tests that allow them.
     fn on(self, cluster: &mut Cluster) {
         match self {
             Self::Kill(count) => cluster.kill(count),
@@ -83,7 +85,7 @@ impl Act {
             Self::Lose => cluster.lose(),
             Self::Wait(ms) => cluster.wait(ms),
             Self::Consume(which, limit) => cluster.consume(which, limit),
-            Self::End(_) | Self::EndSource => {}
+            Self::End(_) | Self::EndSource | Self::Redrive(..) => {}
             Self::Restart(group) => cluster.restart(group),
         }
     }
@@ -102,7 +104,8 @@ proptest! {
         let mut source_lives = true;
         for act in acts {
             match act {
-                Act::Kill(_) if !source_lives => {}
+                Act::Kill(_) | Act::Redrive(..) if !source_lives => {}
+                Act::Redrive(count, bits) => cluster.redrive(count, bits),
                 Act::End(which) if ends => cluster.end(which),
                 Act::EndSource if ends && source_lives => {
                     // letters outlive their queue.

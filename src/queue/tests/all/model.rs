@@ -133,7 +133,11 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Option<Reply> {
         match command {
-            Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => {
+            Command::Transfer { .. }
+            | Command::DeadLettered { .. }
+            | Command::Retry { .. }
+            | Command::TaskStep(_)
+            | Command::ForgetTask { .. } => {
                 panic!("letters have a model of their own")
             }
             Command::CreateQueue { name, config, .. } => {

@@ -84,12 +84,18 @@ fn same(world: &World, replica: &Replica) {
 }
 
 fn replay(ops: &[Vec<Op>], restarts: &[bool]) {
-    let mut world = World::new();
     let mut known = Known::default();
+    let mut ops = ops.iter();
+    replay_by(restarts, |world| Some(known.entry(&world.machine, world.index.next(), ops.next()?)));
+}
+
+/// Applies entries until there is no next one, also to replicas that are restarted in between.
+pub fn replay_by(restarts: &[bool], mut next: impl FnMut(&World) -> Option<Entry>) {
+    let mut world = World::new();
     let mut checkpoint = Checkpoint::default();
     let mut replicas: Vec<Replica> = Vec::new();
-    for (ops, restart) in ops.iter().zip(restarts.iter().cycle()) {
-        let entry = known.entry(&world.machine, world.index.next(), ops);
+    for restart in restarts.iter().cycle() {
+        let Some(entry) = next(&world) else { return };
         world.apply(&entry);
         checkpoint.note(&world.out.changes);
         for replica in &mut replicas {
@@ -111,7 +117,7 @@ fn replay(ops: &[Vec<Op>], restarts: &[bool]) {
     }
 }
 
-fn restarts() -> impl Strategy<Value = Vec<bool>> {
+pub fn restarts() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.2), 10..30)
 }
 

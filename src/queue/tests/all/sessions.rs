@@ -322,6 +322,9 @@ fn normalised(world: &World, queue: QueueId) -> Vec<String> {
             Record::Requeued(it) => {
                 format!("{:?}", it.messages.values().map(queued).collect::<Vec<_>>())
             }
+            Record::Delayed(it) => {
+                format!("{:?}", it.messages.values().map(|(_, it)| queued(it)).collect::<Vec<_>>())
+            }
             Record::Queue(it) => format!("{:?} {}", it.service_queue, it.had_consumer),
             Record::Session(it) => format!("{}", it.last),
             Record::Group(_) | Record::Node(_) | Record::Letters(_) | Record::Source(_) => continue,

@@ -182,6 +182,9 @@ impl State {
                 (RecordKey::Requeued(queue, _), Record::Requeued(record)) => {
                     record.messages.values().for_each(|queued| state.add(queue, queued));
                 }
+                (RecordKey::Delayed(queue, ..), Record::Delayed(record)) => {
+                    record.messages.values().for_each(|(_, queued)| state.add(queue, queued));
+                }
                 (RecordKey::Letters(queue, _), Record::Letters(letters)) => {
                     for letter in letters.values() {
                         let id = letter.message;

@@ -11,7 +11,7 @@ mod rejecter;
 use crate::world::World;
 use quorate_broker::{Broker, Connection};
 use quorate_client::{ChannelId, Connection as _, ConnectionInfo, Event, Publish, PublishOutcome};
-use quorate_types::{BootNumber, Exception, FieldTable, NodeId, ShortString, VhostName};
+use quorate_types::{Exception, FieldTable, NodeId, ShortString, VhostName};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, atomic::AtomicU64},
@@ -48,8 +48,8 @@ struct Clients {
 }
 
 /// Starts the clients of a process, one of each kind.
-pub fn start(world: &Arc<World>, broker: &Broker, me: NodeId, boot: BootNumber) {
-    let name = format!("{me}.{}", boot.opened());
+pub fn start(world: &Arc<World>, broker: &Broker, me: NodeId) {
+    let name = format!("{me}.{}", world.count_start(me));
     let clients = Arc::new(Clients {
         world: Arc::clone(world),
         broker: broker.clone(),
