@@ -4,7 +4,12 @@ use crate::{
     base::Base,
     cluster::{Cluster, alarms::Alarms, failures::Failures},
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
-    leader::{Leader, dead_letter::DeadLetters, redrive::{IsShort, Tasks}, timer::Timer},
+    leader::{
+        Leader,
+        dead_letter::DeadLetters,
+        redrive::{IsShort, Tasks},
+        timer::Timer,
+    },
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
     views::turns::Turns,
 };
