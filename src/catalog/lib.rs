@@ -108,8 +108,8 @@ pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
 pub use setting_source::{Setting, SettingSource};
 pub use task::{
-    ENDED_TASKS_MAX, QUEUE_TASKS_MAX, TASKS_MAX, VHOST_TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder,
-    TaskRecord, TaskState, TaskTarget, filter_of,
+    ENDED_TASKS_MAX, QUEUE_TASKS_MAX, TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder,
+    TaskRecord, TaskState, TaskTarget, VHOST_TASKS_MAX, filter_of,
 };
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -334,7 +334,8 @@ impl Catalog {
             return Err(TaskDenial::TooManyOfQueue { most: QUEUE_TASKS_MAX as u32 });
         }
         // What the parts mean is not looked at here: a later release may know more of them (MEM 15).
-        let bytes = order.filter.iter().map(|(part, value)| part.len() + value.len()).sum::<usize>();
+        let bytes =
+            order.filter.iter().map(|(part, value)| part.len() + value.len()).sum::<usize>();
         if order.filter.len() > FILTER_PARTS_MAX || bytes > FILTER_BYTES_MAX {
             return Err(TaskDenial::Filter);
         }

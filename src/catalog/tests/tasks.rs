@@ -8,8 +8,8 @@ mod common;
 use common::*;
 use quorate_catalog::{
     CatalogCommand as C, CatalogKey, CatalogReply, Denial, ENDED_TASKS_MAX, QUEUE_TASKS_MAX,
-    TASKS_MAX, VHOST_TASKS_MAX, TaskCommand as T, TaskControl, TaskDenial as D, TaskKind, TaskOrder, TaskState,
-    TaskTarget,
+    TASKS_MAX, TaskCommand as T, TaskControl, TaskDenial as D, TaskKind, TaskOrder, TaskState,
+    TaskTarget, VHOST_TASKS_MAX,
 };
 use quorate_queue::TaskCounts;
 use quorate_types::{MachineVersion, TaskId, WallTime};

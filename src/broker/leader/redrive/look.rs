@@ -6,7 +6,9 @@
 use super::Tasks;
 use bytes::Bytes;
 use quorate_catalog::TaskOrder;
-use quorate_queue::{Machine, MessageStore as _, QueuedMessage, Standing, StoreError, TaskProgress, merge};
+use quorate_queue::{
+    Machine, MessageStore as _, QueuedMessage, Standing, StoreError, TaskProgress, merge,
+};
 use quorate_storage::{MessageRef, ReplicaStore, StoredMessage};
 use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 

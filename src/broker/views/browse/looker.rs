@@ -10,8 +10,8 @@ use crate::{
     views::browse::place::{Cursor, Position},
 };
 use quorate_queue::{
-    HeldPlace, Letter, LevelLook, LookedAt, Machine, MessagePlace, MessageStore as _, QueuedMessage,
-    RankPlace, RunHead, Standing, merge,
+    HeldPlace, Letter, LevelLook, LookedAt, Machine, MessagePlace, MessageStore as _,
+    QueuedMessage, RankPlace, RunHead, Standing, merge,
 };
 use quorate_raft::Group;
 use quorate_storage::ReplicaStore;

@@ -118,7 +118,8 @@ fn rqu_08_a_message_that_waits_for_its_retry_says_until_when() {
     waiting.ahead = None;
     waiting.message.retry_at = Some(WallTime(951_782_400_000));
     let told = told(&config, &waiting);
-    let expected = "It was returned, and is ready again at 2000-02-29 00:00:00 UTC (delayed retry).";
+    let expected =
+        "It was returned, and is ready again at 2000-02-29 00:00:00 UTC (delayed retry).";
     assert!(told.lines().any(|line| line == expected), "{told}");
 }
 
