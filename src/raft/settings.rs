@@ -18,6 +18,9 @@ pub struct Settings {
     /// Number of the replica of the catalog with which this node joins a formed cluster (MEM 3). `None`:
     /// it founds the cluster, or its directory says what it has.
     pub first: Option<ReplicaNumber>,
+    /// This node writes the first entries of all groups, if they have no log: the directories of the
+    /// members have agreed on that (MEM 2).
+    pub founds: bool,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
     /// Interval between two heartbeats of a leader.
@@ -43,12 +46,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults of DESIGN §2 and §8.
+    /// The defaults of DESIGN §2 and §8. The lowest member founds.
     #[must_use]
     pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
         Self {
             me,
-            members: members.into_iter().collect(),
+            founds: members.first() == Some(&me),
+            members,
             first: None,
             queue_groups: QUEUE_GROUPS,
             raft_heartbeat: Duration::from_millis(125),

@@ -19,6 +19,9 @@ impl MachineVersion {
     /// be protected from deletion.
     pub const RETRIES: Self = Self(3);
 
+    /// The first version in which one node can go on alone when a majority is lost for good (MEM 14).
+    pub const LAST_RESORT: Self = Self(3);
+
     /// The newest version that this binary knows. It knows all earlier ones too.
     pub const NEWEST: Self = Self::RETRIES;
 

@@ -10,7 +10,8 @@ use quorate_catalog::{
     Catalog, CatalogCommand, CatalogReply, ClusterShape, Denial, MemberCommand, MemberDenial,
     MemberRecord, MemberState, Newcomer,
 };
-use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
+use quorate_rpc::Links;
+use quorate_types::{Epoch, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -56,6 +57,8 @@ pub struct Joined {
     pub first: ReplicaNumber,
     /// Addresses, `host:port`, of the other members that do not leave.
     pub peers: BTreeMap<NodeId, String>,
+    /// The cluster's epoch (MEM 14).
+    pub epoch: Epoch,
 }
 
 /// Why a process does not enter the cluster, or a node is not replaced.
@@ -253,7 +256,11 @@ fn check_replacement(
 
 /// The answer to a process whose directory is a member's. An error if the node was forgotten since, or
 /// given to another directory.
-fn joined(catalog: &Catalog, newcomer: &Newcomer) -> Result<Joined, MemberError> {
+fn joined(
+    catalog: &Catalog,
+    newcomer: &Newcomer,
+    epoch: Epoch,
+) -> Result<Joined, MemberError> {
     let node = newcomer.node;
     let member = catalog.member(node).ok_or(MemberDenial::NoMember { node })?;
     if member.incarnation != newcomer.incarnation {
@@ -263,7 +270,7 @@ fn joined(catalog: &Catalog, newcomer: &Newcomer) -> Result<Joined, MemberError>
     let others = catalog.members().filter(|(other, member)| *other != node && stays(member));
     let peers = others.map(|(other, member)| (other, member.address.clone())).collect();
     let shape = catalog.shape().ok_or(MemberError::Starting)?;
-    Ok(Joined { shape, machine: catalog.machine(), first: member.first, peers })
+    Ok(Joined { shape, machine: catalog.machine(), first: member.first, peers, epoch })
 }
 
 impl Operator<'_> {
@@ -300,6 +307,7 @@ impl Cluster {
             return Err(MemberError::NoMajority);
         }
         let newcomer = &applicant.newcomer;
+        self.check_charter(newcomer)?;
         let step = step(&self.base.catalog.read(), founders, applicant)?;
         match step {
             Step::Founder => return Ok(Entrance::Founder),
@@ -307,7 +315,21 @@ impl Cluster {
             Step::Join => self.propose(MemberCommand::Join(newcomer.clone())).await?,
             Step::Replace { old, state } => self.replace_lost_disk(old, state, applicant).await?,
         }
-        joined(&self.base.catalog.read(), newcomer).map(Entrance::Joined)
+        let epoch = self.base.context.peers.links().map(Links::epoch).unwrap_or_default();
+        joined(&self.base.catalog.read(), newcomer, epoch).map(Entrance::Joined)
+    }
+
+    /// Before there are members, the charter names the directories of nodes that have not started yet
+    /// (MEM 2): another one lacks what that one has acknowledged.
+    fn check_charter(&self, newcomer: &Newcomer) -> Result<(), MemberError> {
+        let Some(links) = self.base.context.peers.links() else { return Ok(()) };
+        let has_members = self.base.catalog.read().machine() >= MachineVersion::MEMBERS;
+        match links.directory(newcomer.node) {
+            Some(known) if !has_members && known != newcomer.incarnation => {
+                Err(MemberError::OtherDirectory(newcomer.node))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The automatic replacement (MEM 10). An applicant that may not do it waits until it is

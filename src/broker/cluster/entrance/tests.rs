@@ -88,12 +88,12 @@ fn mem_03_a_new_node_joins_and_asking_again_changes_nothing() {
     assert_eq!(step_of(&log, &applicant(3, 3)), Ok(Step::Founder));
     assert_eq!(step_of(&log, &four), Ok(Step::Join));
     let absent = MemberDenial::NoMember { node: NodeId(4) };
-    assert_eq!(joined(&log.catalog, &four.newcomer), Err(absent.into()));
+    assert_eq!(joined(&log.catalog, &four.newcomer, Epoch(5)), Err(absent.into()));
     member(&mut log, MemberCommand::Join(four.newcomer.clone()));
     assert_eq!(step_of(&log, &four), Ok(Step::Known));
-    let told = joined(&log.catalog, &four.newcomer).unwrap();
+    let told = joined(&log.catalog, &four.newcomer, Epoch(5)).unwrap();
     assert_eq!((told.shape, told.machine), (SHAPE, MachineVersion::MEMBERS));
-    assert_eq!(told.first, ReplicaNumber(1));
+    assert_eq!((told.first, told.epoch), (ReplicaNumber(1), Epoch(5)));
     assert_eq!(told.peers.into_keys().collect::<Vec<_>>(), FOUNDERS);
     let mut moved = four;
     moved.newcomer.address = "elsewhere:7672".to_owned();
@@ -106,7 +106,7 @@ fn mem_10_another_directory_of_a_member_replaces_it_or_waits_until_it_is_gone() 
     let replace = Step::Replace { old: Incarnation(3), state: MemberState::Member };
     assert_eq!(step_of(&log, &applicant(3, 33)), Ok(replace));
     let taken = |state| MemberDenial::IdTaken { node: NodeId(3), state };
-    let told = joined(&log.catalog, &applicant(3, 33).newcomer);
+    let told = joined(&log.catalog, &applicant(3, 33).newcomer, Epoch(5));
     assert_eq!(told, Err(taken(MemberState::Member).into()));
     member(&mut log, MemberCommand::Forget { node: NodeId(3), incarnation: Incarnation(3) });
     let waits = step_of(&log, &applicant(3, 33)).unwrap_err();

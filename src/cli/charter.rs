@@ -1,0 +1,240 @@
+//! How the nodes of a new cluster agree on its charter before any of them begins a replica (MEM 2):
+//! what this node answers to the founder, and what it does itself.
+
+use futures::future::join_all;
+use quorate_management::wire::{
+    self, AgreeReply, AgreeRequest, founding_client::FoundingClient,
+};
+use quorate_raft::{
+    FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter,
+};
+use quorate_storage::{Database, StorageError};
+use quorate_types::{Charter, Founding, Incarnation, NodeId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::oneshot, time::timeout};
+use tonic::{Request, Response, Status, transport::Channel};
+
+/// Longest wait for an answer; the asked node may write to its disk first.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A client of each other node; `None` if its address is not valid.
+pub(crate) type Clients = BTreeMap<NodeId, Option<FoundingClient<Channel>>>;
+
+/// What this node's directory has of the founding, and the only place that changes it.
+#[derive(Clone)]
+pub(crate) struct Charters(Arc<Shared>);
+
+struct Shared {
+    database: Arc<Database>,
+    me: NodeId,
+    nodes: BTreeSet<NodeId>,
+    /// Held from a look at the directory to the end of the write that follows from it.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// How far this node is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The cluster is formed.
+    Formed,
+    /// Something has changed: the next step may be due at once.
+    Changed,
+    /// Nothing has; why.
+    Waits(FoundingWait),
+}
+
+impl Charters {
+    /// Of a node with these settings. `nodes`: the nodes that form a cluster, this one among them.
+    pub(crate) fn new(
+        database: Arc<Database>,
+        me: NodeId,
+        nodes: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        let nodes = nodes.into_iter().collect();
+        Self(Arc::new(Shared { database, me, nodes, changing: tokio::sync::Mutex::default() }))
+    }
+
+    /// The charter by which the cluster was formed, if it was formed by one.
+    pub(crate) fn formed(&self) -> Result<Option<Charter>, StorageError> {
+        Ok(match self.0.database.founding()? {
+            Founding::Formed(charter) => charter,
+            Founding::Taken(_) | Founding::Empty => None,
+        })
+    }
+
+    /// Whether this node's directory has written that charter.
+    pub(crate) fn is_founder(&self, charter: &Charter) -> bool {
+        charter.founder == self.directory()
+    }
+
+    /// Asks the other nodes, and takes the next step.
+    pub(crate) async fn advance(&self, clients: &Clients) -> Result<Progress, StorageError> {
+        let others = ask(clients, AgreeRequest { charter: None }).await;
+        let charter = match self.step(&others).await? {
+            FoundingStep::Formed => return Ok(Progress::Formed),
+            FoundingStep::Wait(wait) => return Ok(Progress::Waits(wait)),
+            FoundingStep::Store(_) => return Ok(Progress::Changed),
+            FoundingStep::Ask(charter) => charter,
+        };
+        let answers = ask(clients, AgreeRequest { charter: Some(to_wire(&charter)) }).await;
+        let taken = Founding::Taken(charter);
+        let has_taken = |hello: &FoundingHello| hello.founding == taken;
+        let missing = |node: &&NodeId| !answers.get(*node).is_some_and(has_taken);
+        let missing: Vec<NodeId> = clients.keys().filter(missing).copied().collect();
+        let all = missing.is_empty();
+        Ok(if all { Progress::Changed } else { Progress::Waits(FoundingWait::Missing(missing)) })
+    }
+
+    /// Decides the next step, and stores what it stores.
+    async fn step(
+        &self,
+        others: &BTreeMap<NodeId, FoundingHello>,
+    ) -> Result<FoundingStep, StorageError> {
+        let _changing = self.0.changing.lock().await;
+        let Shared { database, nodes, .. } = &*self.0;
+        let step = next_founding_step(&database.founding()?, self.own(), nodes, others);
+        if let FoundingStep::Store(founding) = &step {
+            self.store(founding).await?;
+        }
+        Ok(step)
+    }
+
+    fn directory(&self) -> Incarnation {
+        self.0.database.identity().incarnation
+    }
+
+    fn own(&self) -> (NodeId, Incarnation) {
+        (self.0.me, self.directory())
+    }
+
+    /// Writes durably what the directory has from now on.
+    async fn store(&self, founding: &Founding) -> Result<(), StorageError> {
+        let (charter, is_formed) = match founding {
+            Founding::Taken(charter) => (charter, false),
+            Founding::Formed(Some(charter)) => (charter, true),
+            Founding::Formed(None) | Founding::Empty => return Ok(()),
+        };
+        let (sender, written) = oneshot::channel();
+        let done = Box::new(move |result| drop(sender.send(result)));
+        self.0.database.set_charter(charter, is_formed, done);
+        written.await.unwrap_or(Err(StorageError::Closed))?;
+        let number = charter.number;
+        tracing::info!(number, is_formed, "this data directory has taken a charter");
+        Ok(())
+    }
+
+    /// Takes the charter if it may, and says what the directory has then.
+    async fn answer(&self, charter: Option<Charter>) -> Result<AgreeReply, StorageError> {
+        let _changing = self.0.changing.lock().await;
+        let Shared { database, nodes, .. } = &*self.0;
+        let present = database.founding()?;
+        if let Some(charter) = charter {
+            match take_charter(&present, self.own(), nodes, &charter) {
+                Ok(taken) if taken == present => {}
+                Ok(taken) => self.store(&taken).await?,
+                Err(denial) => tracing::info!("a charter is not taken: {denial}"),
+            }
+        }
+        let (charter, is_formed) = match database.founding()? {
+            Founding::Empty => (None, false),
+            Founding::Taken(charter) => (Some(charter), false),
+            Founding::Formed(charter) => (charter, true),
+        };
+        Ok(AgreeReply {
+            incarnation: self.directory().0,
+            nodes: nodes.iter().map(|node| node.0.into()).collect(),
+            charter: charter.as_ref().map(to_wire),
+            is_formed,
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl wire::founding_server::Founding for Charters {
+    async fn agree(
+        &self,
+        request: Request<AgreeRequest>,
+    ) -> Result<Response<AgreeReply>, Status> {
+        let charter = request.into_inner().charter.map(of_wire);
+        let charter = charter.map(|it| it.ok_or_else(|| Status::invalid_argument("no charter")));
+        let answer = self.answer(charter.transpose()?).await;
+        answer.map(Response::new).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+async fn ask(clients: &Clients, request: AgreeRequest) -> BTreeMap<NodeId, FoundingHello> {
+    let asked = clients.iter().map(async |(node, client)| {
+        let mut client = client.clone()?;
+        let reply = timeout(ANSWER_TIMEOUT, client.agree(request.clone())).await.ok()?.ok()?;
+        Some((*node, hello(reply.into_inner())?))
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+fn node_id(number: u32) -> Option<NodeId> {
+    u16::try_from(number).ok().filter(|node| *node != 0).map(NodeId)
+}
+
+fn hello(reply: AgreeReply) -> Option<FoundingHello> {
+    let charter = match reply.charter {
+        Some(charter) => Some(of_wire(charter)?),
+        None => None,
+    };
+    let founding = match (charter, reply.is_formed) {
+        (charter, true) => Founding::Formed(charter),
+        (Some(charter), false) => Founding::Taken(charter),
+        (None, false) => Founding::Empty,
+    };
+    let nodes = reply.nodes.into_iter().map(node_id).collect::<Option<_>>()?;
+    Some(FoundingHello { directory: Incarnation(reply.incarnation), nodes, founding })
+}
+
+fn to_wire(charter: &Charter) -> wire::Charter {
+    let directory = |(node, directory): (&NodeId, &Incarnation)| wire::Directory {
+        node: node.0.into(),
+        incarnation: directory.0,
+    };
+    wire::Charter {
+        founder: charter.founder.0,
+        number: charter.number,
+        directories: charter.directories.iter().map(directory).collect(),
+    }
+}
+
+fn of_wire(charter: wire::Charter) -> Option<Charter> {
+    let directory = |it: wire::Directory| Some((node_id(it.node)?, Incarnation(it.incarnation)));
+    let directories = charter.directories.into_iter().map(directory).collect::<Option<_>>()?;
+    let (founder, number) = (Incarnation(charter.founder), charter.number);
+    Some(Charter { founder, number, directories })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn mem_02_a_charter_travels_whole_and_what_is_none_is_not_understood() {
+        let directories = (1..=3).map(|node| (NodeId(node), Incarnation(u64::MAX))).collect();
+        let charter = Charter { founder: Incarnation(u64::MAX), number: 3, directories };
+        assert_eq!(of_wire(to_wire(&charter)), Some(charter.clone()));
+        let mut reply = AgreeReply {
+            incarnation: 7,
+            nodes: vec![1, 2, 3],
+            charter: Some(to_wire(&charter)),
+            is_formed: false,
+        };
+        let told = hello(reply.clone()).unwrap();
+        assert_eq!(told.founding, Founding::Taken(charter.clone()));
+        assert_eq!(told.directory, Incarnation(7));
+        reply.is_formed = true;
+        assert_eq!(hello(reply.clone()).unwrap().founding, Founding::Formed(Some(charter)));
+        let none = AgreeReply { charter: None, ..reply.clone() };
+        assert_eq!(hello(none).unwrap().founding, Founding::Formed(None));
+        assert_eq!(hello(AgreeReply { nodes: vec![1, 70_000], ..reply }), None);
+    }
+}
