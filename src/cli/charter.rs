@@ -2,14 +2,16 @@
 //! what this node answers to the founder, and what it does itself.
 
 use futures::future::join_all;
+use quorate_catalog::Catalog;
 use quorate_management::wire::{
     self, AgreeReply, AgreeRequest, founding_client::FoundingClient,
 };
 use quorate_raft::{
     FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter,
 };
-use quorate_storage::{Database, StorageError};
-use quorate_types::{Charter, Founding, Incarnation, NodeId};
+use quorate_rpc::Links;
+use quorate_storage::{Database, Done, StorageError};
+use quorate_types::{Charter, Founding, Incarnation, MachineVersion, NodeId, StartNumber};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -118,10 +120,7 @@ impl Charters {
             Founding::Formed(Some(charter)) => (charter, true),
             Founding::Formed(None) | Founding::Empty => return Ok(()),
         };
-        let (sender, written) = oneshot::channel();
-        let done = Box::new(move |result| drop(sender.send(result)));
-        self.0.database.set_charter(charter, is_formed, done);
-        written.await.unwrap_or(Err(StorageError::Closed))?;
+        written(|done| self.0.database.set_charter(charter, is_formed, done)).await?;
         let number = charter.number;
         tracing::info!(number, is_formed, "this data directory has taken a charter");
         Ok(())
@@ -166,7 +165,27 @@ impl wire::founding_server::Founding for Charters {
     }
 }
 
+/// Accepts each founder only with the directory that the charter names, until the catalog names one
+/// (MEM 2): another directory lacks what that one has acknowledged.
+pub(crate) fn expect_founders(catalog: &Catalog, links: &Links, charter: &Charter) {
+    if catalog.machine() >= MachineVersion::MEMBERS {
+        return;
+    }
+    let has_started = |node| catalog.node(node).is_some_and(|it| it.start > StartNumber(0));
+    for (node, directory) in charter.directories.iter().filter(|(node, _)| !has_started(**node)) {
+        links.expect(*node, *directory, None);
+    }
+}
+
+/// Waits for a write.
+pub(crate) async fn written(write: impl FnOnce(Done)) -> Result<(), StorageError> {
+    let (sender, written) = oneshot::channel();
+    write(Box::new(move |result| drop(sender.send(result))));
+    written.await.unwrap_or(Err(StorageError::Closed))
+}
+
 async fn ask(clients: &Clients, request: AgreeRequest) -> BTreeMap<NodeId, FoundingHello> {
+    let request = &request;
     let asked = clients.iter().map(async |(node, client)| {
         let mut client = client.clone()?;
         let reply = timeout(ANSWER_TIMEOUT, client.agree(request.clone())).await.ok()?.ok()?;
@@ -213,28 +232,4 @@ fn of_wire(charter: wire::Charter) -> Option<Charter> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn mem_02_a_charter_travels_whole_and_what_is_none_is_not_understood() {
-        let directories = (1..=3).map(|node| (NodeId(node), Incarnation(u64::MAX))).collect();
-        let charter = Charter { founder: Incarnation(u64::MAX), number: 3, directories };
-        assert_eq!(of_wire(to_wire(&charter)), Some(charter.clone()));
-        let mut reply = AgreeReply {
-            incarnation: 7,
-            nodes: vec![1, 2, 3],
-            charter: Some(to_wire(&charter)),
-            is_formed: false,
-        };
-        let told = hello(reply.clone()).unwrap();
-        assert_eq!(told.founding, Founding::Taken(charter.clone()));
-        assert_eq!(told.directory, Incarnation(7));
-        reply.is_formed = true;
-        assert_eq!(hello(reply.clone()).unwrap().founding, Founding::Formed(Some(charter)));
-        let none = AgreeReply { charter: None, ..reply.clone() };
-        assert_eq!(hello(none).unwrap().founding, Founding::Formed(None));
-        assert_eq!(hello(AgreeReply { nodes: vec![1, 70_000], ..reply }), None);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 
 use super::{
     allocator,
-    charter::Charters,
+    charter::{Charters, expect_founders, written},
     joining::{self, Newcomer},
     machine,
     memory::Division,
@@ -28,13 +28,13 @@ use quorate_rpc::{ClusterCell, ClusterSecret, Connector, Door, LinkConfig, Links
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_tls::Mutual;
 use quorate_types::{
-    BootNumber, Charter, ClusterId, FieldTable, FieldValue, GroupId, Incarnation, MachineVersion, NodeId,
-    ReplicaNumber, ShortString, StartNumber,
+    BootNumber, ClusterId, FieldTable, FieldValue, GroupId, Incarnation, MachineVersion, NodeId,
+    ReplicaNumber, ShortString,
 };
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::JoinHandle,
 };
 use tonic::service::Routes;
@@ -214,19 +214,17 @@ impl Prepared {
         if let Some(joined) = joined {
             raft.first = Some(self.join(settings, joined).await?);
         }
-        let charter = self.charters.formed()?;
+        let (charter, is_founding) = (self.charters.formed()?, raft.first.is_none());
         // Without a charter only a node that is alone may begin a cluster.
-        raft.founds = match &charter {
-            Some(charter) => self.charters.is_founder(charter),
-            None => raft.first.is_none() && raft.members.len() == 1,
-        };
+        let may_found = |charter| self.charters.is_founder(charter);
+        raft.founds = is_founding && charter.as_ref().map_or(raft.members.len() == 1, may_found);
         let Self { broker, inbox, sinks, links, cluster, database, fatal, .. } = self;
         let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks);
         let groups = Arc::new(groups.await?);
         check_shape(&groups, settings)?;
         broker.begin(Arc::clone(&groups), links.clone(), &database);
-        if let Some(charter) = charter {
-            expect_founders(&groups, &links, &charter);
+        if let Some(charter) = charter.filter(|_| is_founding) {
+            expect_founders(&groups.catalog(), &links, &charter);
         }
         // Only now, since the links must know from the catalog which data directories of the other
         // nodes are valid.
@@ -247,12 +245,8 @@ impl Prepared {
         check_queue_groups(shape, settings)?;
         self.database.machine_mark().raise(machine)?;
         self.links.machine().raise(machine);
-        let (sender, written) = oneshot::channel();
-        self.database.set_epoch(epoch, false, Box::new(|result| drop(sender.send(result))));
-        written.await.unwrap_or(Err(StorageError::Closed))?;
-        let (sender, written) = oneshot::channel();
-        self.database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
-        written.await.unwrap_or(Err(StorageError::Closed))?;
+        written(|done| self.database.set_epoch(epoch, false, done)).await?;
+        written(|done| self.database.set_cluster(shape.cluster, done)).await?;
         self.cluster.set_epoch(epoch);
         self.cluster.set(shape.cluster);
         let own = self::peers(settings);
@@ -319,19 +313,6 @@ fn raft_settings(settings: &Settings) -> quorate_raft::Settings {
     raft.checkpoint = ms(settings.checkpoint_ms);
     raft.checkpoint_bytes = usize::try_from(settings.checkpoint_bytes.0).unwrap_or(usize::MAX);
     raft
-}
-
-/// Accepts each founder only with the directory that the charter names, until the catalog names one
-/// (MEM 2): another directory lacks what that one has acknowledged.
-fn expect_founders(groups: &Groups, links: &Links, charter: &Charter) {
-    let catalog = groups.catalog();
-    if catalog.machine() >= MachineVersion::MEMBERS {
-        return;
-    }
-    let has_started = |node| catalog.node(node).is_some_and(|it| it.start > StartNumber(0));
-    for (node, directory) in charter.directories.iter().filter(|(node, _)| !has_started(**node)) {
-        links.expect(*node, *directory, None);
-    }
 }
 
 fn check_shape(groups: &Groups, settings: &Settings) -> Result<(), WiringError> {

@@ -29,7 +29,9 @@ pub enum CharterDenial {
     #[error("this data directory belongs to a cluster")]
     Formed,
     /// The charter does not name it, or other nodes than its settings, or is not the lowest node's.
-    #[error("the charter names other nodes than this one knows (setting cluster), or another data directory")]
+    #[error(
+        "the charter names other nodes than this one knows (setting cluster), or another data directory"
+    )]
     OtherNodes,
     /// It has taken the charter of another founder.
     #[error("this data directory has taken the charter of another founder")]
@@ -106,22 +108,27 @@ impl fmt::Display for FoundingWait {
             Self::Founder(node) => {
                 write!(f, "node {node} forms the cluster as soon as all nodes are there")
             }
-            Self::Missing(nodes) => {
-                write!(f, "all nodes are needed to form a cluster: nodes {} are missing, or run a release \
-                     that forms it in another way", list(nodes))
-            }
+            Self::Missing(nodes) => write!(
+                f,
+                "all nodes are needed to form a cluster: nodes {} are missing, or run a release that \
+                 forms it in another way",
+                list(nodes)
+            ),
             Self::OtherNodes(nodes) => {
                 write!(f, "nodes {} name other nodes in their setting cluster", list(nodes))
             }
-            Self::Formed(nodes) => {
-                write!(f, "no cluster is formed beside that of nodes {}, which does not let this data \
-                     directory in", list(nodes))
-            }
-            Self::OtherFounder(nodes) => {
-                write!(f, "nodes {} have agreed to form a cluster with another data directory of the lowest \
-                     node: bring that back; if it is lost, set aside the data directories of \
-                     these nodes too", list(nodes))
-            }
+            Self::Formed(nodes) => write!(
+                f,
+                "none is formed beside that of nodes {}, which have not let this data directory in",
+                list(nodes)
+            ),
+            Self::OtherFounder(nodes) => write!(
+                f,
+                "nodes {} have agreed to form a cluster with another data directory of the lowest \
+                 node: bring that back; if it is lost, set aside the data directories of these nodes \
+                 too",
+                list(nodes)
+            ),
         }
     }
 }
@@ -166,7 +173,8 @@ pub fn next_founding_step(
         return FoundingStep::Wait(wait);
     }
     let there = others.iter().map(|(node, hello)| (*node, hello.directory));
-    let directories = there.chain([(node, directory)]).collect();
+    let directories: BTreeMap<NodeId, Incarnation> =
+        there.chain([(node, directory)]).collect();
     match own {
         Some(own) if own.directories == directories => {
             let has_taken = |hello: &FoundingHello| hello.founding == Founding::Taken(own.clone());

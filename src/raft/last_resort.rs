@@ -37,11 +37,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
 /// Indexes that are given to nothing, behind the last entry of a group.
-const PADDING: u64 = 1_000;
+const PADDING: usize = 1_000;
 /// Distance of the first index of a group that begins anew from all that it can have had.
 const ANEW: u64 = 1 << 40;
 /// How far back the time of the last entry is looked for.
-const LOOK_BACK: u64 = 2 * PADDING;
+const LOOK_BACK: u64 = 2_000;
 /// Bytes of entries that are read at a time.
 const READ_BYTES: usize = 2 << 20;
 
@@ -176,7 +176,7 @@ impl Survey {
 
     /// The replicas of groups that begin anew. Their numbers are higher than all that were given.
     fn anew(&self) -> impl Iterator<Item = (GroupId, ReplicaNumber)> {
-        let kept = self.replicas.values().map(|replica| replica.number.0 + 1).max().unwrap_or(1);
+        let kept = self.replicas.values().map(|replica| replica.number.0.saturating_add(1)).max().unwrap_or(1);
         let first = self.catalog.next_replica_number().0.max(kept);
         self.lost.keys().copied().zip((first..).map(ReplicaNumber))
     }
@@ -237,7 +237,7 @@ impl Survey {
         self.vote(&store, replica.number, term).await?;
         let alone = Payload::Membership(encode_membership(&self.alone(replica.number)));
         let commands = (group == GroupId::CATALOG).then(|| self.entry(now));
-        let padding = std::iter::repeat_n(Payload::Blank, PADDING as usize);
+        let padding = std::iter::repeat_with(|| Payload::Blank).take(PADDING);
         let payloads = std::iter::once(alone).chain(padding).chain(commands);
         let id = |index| EntryId { term, leader: NodeId(0), index: LogIndex(index) };
         let entries: Vec<LogEntry> = (next..)
@@ -298,10 +298,10 @@ fn read_catalog(store: &GroupStore) -> Result<Catalog, LastResortError> {
             catalog.advance(index);
             return Ok(());
         };
-        let decoded = codec::catalog::decode_entry(&commands.command);
-        let (group, source) = (GroupId::CATALOG, decoded);
-        let decoded = source.map_err(|source| LastResortError::Decode { group, source })?;
-        catalog.apply(index, &decoded, &mut CatalogOutput::default());
+        let entry = codec::catalog::decode_entry(&commands.command);
+        let group = GroupId::CATALOG;
+        let entry = entry.map_err(|source| LastResortError::Decode { group, source })?;
+        catalog.apply(index, &entry, &mut CatalogOutput::default());
         Ok(())
     })?;
     Ok(catalog)
