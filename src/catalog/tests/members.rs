@@ -450,6 +450,8 @@ fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
     world.member(alone(&[(0, 0), (1, 9), (2, 0)]));
     assert_eq!(world.state_of(3), Some(MemberState::Member), "again, from another state");
     world.join(5, 5);
+    world.join(6, 6);
+    world.settle(3);
     world.member(forget(3, 3));
     let gone = world.member_refused(alone(&[(0, 0), (1, 9), (2, 0)]));
     assert_eq!(gone, D::Forgotten { node: NodeId(3) });

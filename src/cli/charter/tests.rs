@@ -35,10 +35,17 @@ impl Node {
     }
 
     /// Its process ends; the directory stays.
-    fn end(self) -> TempDir {
-        self.serving.abort();
-        self.charters.0.database.close();
-        self.dir
+    async fn end(self) -> TempDir {
+        let Self { dir, charters, serving, .. } = self;
+        serving.abort();
+        charters.0.database.close();
+        let users = Arc::downgrade(&charters.0);
+        drop(charters);
+        // Connections end by themselves when their clients are gone.
+        while users.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        dir
     }
 }
 
@@ -63,7 +70,7 @@ impl Nodes {
 
     /// The node's process ends and another one begins, with an empty directory if the disk is lost.
     async fn restart(&mut self, node: u16, is_lost: bool) {
-        let dir = self.slot(node).take().unwrap().end();
+        let dir = self.slot(node).take().unwrap().end().await;
         let dir = if is_lost { tempfile::tempdir().unwrap() } else { dir };
         *self.slot(node) = Some(Node::start(NodeId(node), dir).await);
     }
