@@ -140,9 +140,7 @@ impl Catalog {
                 self.place_group(*group, *number, nodes, out)
             }
             MemberCommand::Reached { group, number } => self.reached(*group, *number, out),
-            MemberCommand::LastResort { node, replicas } => {
-                self.last_resort(*node, replicas, out)
-            }
+            MemberCommand::LastResort { node, replicas } => self.last_resort(*node, replicas, out),
         }
     }
 }

@@ -210,7 +210,12 @@ impl Catalog {
         self.node_down(node, start, out);
     }
 
-    pub(crate) fn set_member(&mut self, node: NodeId, member: MemberRecord, out: &mut CatalogOutput) {
+    pub(crate) fn set_member(
+        &mut self,
+        node: NodeId,
+        member: MemberRecord,
+        out: &mut CatalogOutput,
+    ) {
         if self.member(node) != Some(&member) {
             self.membership.members.insert(node, member);
             self.changed(CatalogKey::Member(node), out);

@@ -3,12 +3,8 @@
 
 use futures::future::join_all;
 use quorate_catalog::Catalog;
-use quorate_management::wire::{
-    self, AgreeReply, AgreeRequest, founding_client::FoundingClient,
-};
-use quorate_raft::{
-    FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter,
-};
+use quorate_management::wire::{self, AgreeReply, AgreeRequest, founding_client::FoundingClient};
+use quorate_raft::{FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter};
 use quorate_rpc::Links;
 use quorate_storage::{Database, Done, StorageError};
 use quorate_types::{Charter, Founding, Incarnation, MachineVersion, NodeId, StartNumber};
@@ -154,10 +150,7 @@ impl Charters {
 
 #[tonic::async_trait]
 impl wire::founding_server::Founding for Charters {
-    async fn agree(
-        &self,
-        request: Request<AgreeRequest>,
-    ) -> Result<Response<AgreeReply>, Status> {
+    async fn agree(&self, request: Request<AgreeRequest>) -> Result<Response<AgreeReply>, Status> {
         let charter = request.into_inner().charter.map(of_wire);
         let charter = charter.map(|it| it.ok_or_else(|| Status::invalid_argument("no charter")));
         let answer = self.answer(charter.transpose()?).await;

@@ -129,7 +129,10 @@ impl fmt::Display for Report<'_> {
         }
         writeln!(f, "What these groups have confirmed after their last entry is lost.")?;
         if !lost.is_empty() {
-            writeln!(f, "\nIt has nothing of these groups. Their queues are lost, with all messages:")?;
+            writeln!(
+                f,
+                "\nIt has nothing of these groups. Their queues are lost, with all messages:"
+            )?;
         }
         for (group, queues) in lost {
             writeln!(f, "  group {group}: {} queues", queues.len())?;
@@ -149,7 +152,9 @@ impl Report<'_> {
         replica: &ReplicaSurvey,
     ) -> fmt::Result {
         match replica.last {
-            Some(last) => write!(f, "  group {group}: last entry {} of term {}", last.index, last.term)?,
+            Some(last) => {
+                write!(f, "  group {group}: last entry {} of term {}", last.index, last.term)?
+            }
             None => write!(f, "  group {group}: no entry")?,
         }
         if let Some(applied) = replica.applied {

@@ -101,9 +101,8 @@ pub enum FoundingWait {
 
 impl fmt::Display for FoundingWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |nodes: &[NodeId]| {
-            nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
+        let list =
+            |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match self {
             Self::Founder(node) => {
                 write!(f, "node {node} forms the cluster as soon as all nodes are there")
@@ -152,9 +151,7 @@ pub fn next_founding_step(
     };
     let formed = those(&|hello| matches!(hello.founding, Founding::Formed(_)));
     if !formed.is_empty() {
-        let by_own = |hello: &FoundingHello| {
-            matches!(&hello.founding, Founding::Formed(Some(theirs)) if Some(theirs) == own)
-        };
+        let by_own = |hello: &FoundingHello| matches!(&hello.founding, Founding::Formed(Some(theirs)) if Some(theirs) == own);
         return match own.filter(|_| others.values().any(by_own)) {
             Some(own) => FoundingStep::Store(Founding::Formed(Some(own.clone()))),
             None => FoundingStep::Wait(FoundingWait::Formed(formed)),
@@ -173,8 +170,7 @@ pub fn next_founding_step(
         return FoundingStep::Wait(wait);
     }
     let there = others.iter().map(|(node, hello)| (*node, hello.directory));
-    let directories: BTreeMap<NodeId, Incarnation> =
-        there.chain([(node, directory)]).collect();
+    let directories: BTreeMap<NodeId, Incarnation> = there.chain([(node, directory)]).collect();
     match own {
         Some(own) if own.directories == directories => {
             let has_taken = |hello: &FoundingHello| hello.founding == Founding::Taken(own.clone());

@@ -80,7 +80,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 return;
             }
             Some(Obstacle::Missing(nodes)) if checks % LOG_EVERY == 0 => {
-                tracing::info!(?nodes, "waiting for a majority of the nodes before the cluster begins");
+                tracing::info!(
+                    ?nodes,
+                    "waiting for a majority of the nodes before the cluster begins"
+                );
             }
             Some(Obstacle::Formed(nodes)) if checks % LOG_EVERY == 0 => {
                 tracing::warn!(

@@ -22,8 +22,7 @@ use crate::{
     type_config::{Membership, StoredMembership, log_id, vote},
 };
 use quorate_catalog::{
-    Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply, ClusterShape,
-    MemberCommand,
+    Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply, ClusterShape, MemberCommand,
 };
 use quorate_storage::{
     Checkpoint, CommandEntry, Database, Done, EntryId, GroupStore, LogEntry, OpenError, Payload,
@@ -176,7 +175,12 @@ impl Survey {
 
     /// The replicas of groups that begin anew. Their numbers are higher than all that were given.
     fn anew(&self) -> impl Iterator<Item = (GroupId, ReplicaNumber)> {
-        let kept = self.replicas.values().map(|replica| replica.number.0.saturating_add(1)).max().unwrap_or(1);
+        let kept = self
+            .replicas
+            .values()
+            .map(|replica| replica.number.0.saturating_add(1))
+            .max()
+            .unwrap_or(1);
         let first = self.catalog.next_replica_number().0.max(kept);
         self.lost.keys().copied().zip((first..).map(ReplicaNumber))
     }
@@ -230,9 +234,8 @@ impl Survey {
         let voted = store.vote().map(|bytes| decode_vote(&bytes)).transpose();
         let voted = voted.map_err(|source| LastResortError::Decode { group, source })?;
         let voted = voted.map_or(0, |vote| vote.leader_id.term);
-        let (last_term, next) = replica
-            .last
-            .map_or((0, 0), |last| (last.term.0, last.index.0.saturating_add(1)));
+        let (last_term, next) =
+            replica.last.map_or((0, 0), |last| (last.term.0, last.index.0.saturating_add(1)));
         let term = Term(voted.max(last_term).saturating_add(1));
         self.vote(&store, replica.number, term).await?;
         let alone = Payload::Membership(encode_membership(&self.alone(replica.number)));

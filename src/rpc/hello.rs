@@ -74,7 +74,9 @@ pub enum Refusal {
         ours: u16,
     },
     /// The last resort was used on both nodes, so that each belongs to a cluster of its own (MEM 14).
-    #[error("the last resort (quorate recover-quorum) was used on node {0} too: it has another cluster")]
+    #[error(
+        "the last resort (quorate recover-quorum) was used on node {0} too: it has another cluster"
+    )]
     OtherEpoch(NodeId),
     /// The peer has this node's own id.
     #[error("the peer has the id of this node, {0}")]

@@ -81,7 +81,9 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// There is no directory that Quorate made.
-    #[error("data directory {path} does not exist, or was not made by quorate: it has no file QUORATE")]
+    #[error(
+        "data directory {path} does not exist, or was not made by quorate: it has no file QUORATE"
+    )]
     Absent {
         /// Path of the directory.
         path: PathBuf,

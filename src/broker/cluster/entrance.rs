@@ -256,11 +256,7 @@ fn check_replacement(
 
 /// The answer to a process whose directory is a member's. An error if the node was forgotten since, or
 /// given to another directory.
-fn joined(
-    catalog: &Catalog,
-    newcomer: &Newcomer,
-    epoch: Epoch,
-) -> Result<Joined, MemberError> {
+fn joined(catalog: &Catalog, newcomer: &Newcomer, epoch: Epoch) -> Result<Joined, MemberError> {
     let node = newcomer.node;
     let member = catalog.member(node).ok_or(MemberDenial::NoMember { node })?;
     if member.incarnation != newcomer.incarnation {

@@ -411,7 +411,10 @@ fn mem_01_the_records_are_those_of_members_forgotten_directories_and_placements(
 fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
     let alone = |replicas: &[(u16, u32)]| M::LastResort {
         node: NodeId(3),
-        replicas: replicas.iter().map(|(group, it)| (GroupId(*group), ReplicaNumber(*it))).collect(),
+        replicas: replicas
+            .iter()
+            .map(|(group, it)| (GroupId(*group), ReplicaNumber(*it)))
+            .collect(),
     };
     let mut world = World::founded(3, 2);
     let early = world.member_refused(alone(&[(0, 0), (1, 0), (2, 0)]));

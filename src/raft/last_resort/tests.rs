@@ -11,8 +11,7 @@ use quorate_types::{
 use std::path::Path;
 
 const ME: NodeId = NodeId(3);
-const SHAPE: ClusterShape =
-    ClusterShape { cluster: quorate_types::ClusterId(7), queue_groups: 2 };
+const SHAPE: ClusterShape = ClusterShape { cluster: quorate_types::ClusterId(7), queue_groups: 2 };
 
 fn open(dir: &Path) -> Arc<Database> {
     Database::open(dir, Options::new(ME, Incarnation(3))).unwrap()

@@ -11,8 +11,8 @@ use quorate_rpc::{
     Origin, PeerHello, Responder,
 };
 use quorate_types::{
-    BootNumber, ClusterId, ConsumerId, Epoch, GroupId, Home, Incarnation, NodeId, Sequence, SessionId,
-    StartNumber, Term,
+    BootNumber, ClusterId, ConsumerId, Epoch, GroupId, Home, Incarnation, NodeId, Sequence,
+    SessionId, StartNumber, Term,
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
