@@ -1,7 +1,8 @@
 //! The last resort: one node goes on alone, when a majority of the nodes is lost for good (MEM 14).
 //!
 //! The command is not proposed by a leader. It is appended to the log of the one node that goes on,
-//! which is the only voter from the entry before it on.
+//! which is the only voter from the entry before it on. The same entry raises the machine version to
+//! [`MachineVersion::LAST_RESORT`] first.
 
 use crate::{
     denial::MemberDenial,

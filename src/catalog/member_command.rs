@@ -64,7 +64,8 @@ pub enum MemberCommand {
         /// Number of the placement.
         number: u64,
     },
-    /// The node goes on alone: all others are lost for good (MEM 14). From machine version 3 on.
+    /// The node goes on alone: all others are lost for good (MEM 14). From machine version 4 on, and
+    /// never proposed: it is written into the log of a node that does not run.
     LastResort {
         /// Id of the node.
         node: NodeId,

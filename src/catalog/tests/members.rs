@@ -419,7 +419,10 @@ fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
     let mut world = World::founded(3, 2);
     let early = world.member_refused(alone(&[(0, 0), (1, 0), (2, 0)]));
     assert_eq!(early, D::TooEarly { machine: MachineVersion::MEMBERS });
-    world.done(C::RaiseMachine(MachineVersion::LAST_RESORT));
+    assert_eq!(C::Members(alone(&[])).since(), MachineVersion::LAST_RESORT);
+    for version in [MachineVersion::RETRIES, MachineVersion::LAST_RESORT] {
+        world.done(C::RaiseMachine(version));
+    }
     world.join(4, 4);
     world.settle(3);
     world.place(1, &[1, 2, 4]);
