@@ -36,6 +36,7 @@ mod retries;
 mod retry;
 mod settle;
 
+mod last_resort;
 mod left_over;
 mod node;
 

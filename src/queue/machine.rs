@@ -235,6 +235,7 @@ impl Machine {
             Command::Retry { target, count } => self.retry(*target, *count, apply),
             Command::Continue => self.take_up(apply)?,
             Command::NewLife { life } => self.new_life(*life, apply),
+            Command::LastResort => self.last_resort(apply),
         }
         Ok(Reply::Taken)
     }

@@ -122,6 +122,9 @@ fn variants(command: &Command) -> usize {
         | Command::ExpireHead { .. }
         | Command::Routed { .. } => 23,
         // The random tests of these commands are in `letters`.
-        Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => 0,
+        Command::Transfer { .. }
+        | Command::DeadLettered { .. }
+        | Command::Retry { .. }
+        | Command::LastResort => 0,
     }
 }
