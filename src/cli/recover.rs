@@ -5,7 +5,7 @@
 use clap::Parser;
 use quorate_raft::{LastResortError, ReplicaSurvey, Survey};
 use quorate_storage::{Database, OpenError, Options as StorageOptions, owner};
-use quorate_types::{Epoch, GroupId, Incarnation, WallTime};
+use quorate_types::{GroupId, Incarnation, WallTime};
 use std::{
     fmt::{self, Write as _},
     path::{Path, PathBuf},
@@ -21,7 +21,8 @@ use std::{
 /// anew, with empty ones.
 ///
 /// Without --yes it says what would be lost, and changes nothing; it counts as one opening of the
-/// directory. If there are several survivors, compare them, and use the one that has the most.
+/// directory. If there are several survivors, compare them, and use the one that has the most. When it
+/// was done, a repeat changes nothing; when it was interrupted, a repeat completes it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "recover-quorum")]
 pub(crate) struct Options {
@@ -79,8 +80,15 @@ fn with(database: &Arc<Database>, path: &Path, yes: bool) -> Result<String, Reco
     let failed = |source| RecoverError::LastResort { path: path.to_owned(), source };
     let survey = Survey::of(database).map_err(failed)?;
     let now = WallTime(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis));
+    if survey.is_done() {
+        let (node, epoch) = (survey.node, survey.epoch.number());
+        return Ok(format!(
+            "Nothing to do, and nothing was changed: node {node} is the only member of its cluster and \
+             the only voter of all groups already, in epoch {epoch}. Start it.\n"
+        ));
+    }
     let mut text = Report { survey: &survey, path, now }.to_string();
-    let epoch = Epoch::after(survey.epoch, rand::random());
+    let epoch = survey.next_epoch(rand::random());
     if yes {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         runtime.block_on(survey.recover(epoch, now)).map_err(failed)?;

@@ -1,10 +1,19 @@
 //! The last resort (MEM 14): makes the node of one data directory the only member of its cluster and
 //! the only voter of every group, while no process runs on the directory.
 //!
-//! It changes nothing that the directory has. To the log of each replica it appends a membership of
+//! It changes nothing of what the directory has. To the log of each replica it appends a membership of
 //! that replica alone; what the survivor has behind the last entry that it knows to be committed stays,
-//! since the others may have committed it. The catalog's log gets the command that forgets the others.
-//! When the node starts, it elects itself and applies all this.
+//! since the others may have committed it. The catalog's log gets the command that forgets the others,
+//! each queue group's log the one that ends the sessions of letters between groups. When the node starts,
+//! it elects itself and applies all this.
+//!
+//! A group is lost, and begins anew, if the directory has no replica of it, or one that holds nothing
+//! yet, or one that its placement has gone on without: that one is behind by any number of entries, its
+//! name acts no more, and the node would remove it as soon as it starts (MEM 9).
+//!
+//! The commands are written by this binary into logs that may be of an earlier machine version. Nobody
+//! else reads them before it knows version 4: the mark of the directory is raised first, and the
+//! catalog's entry raises the version before its command has an effect (MEM 15).
 //!
 //! Behind the last entry there may have been others, which are lost, and whose indexes have been used:
 //! for ids of queues, for starts of nodes. So empty entries take up as many indexes as a survivor lacks
@@ -24,9 +33,10 @@ use crate::{
 use quorate_catalog::{
     Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply, ClusterShape, MemberCommand,
 };
+use quorate_queue::{Batch, Command, Entry, Origin, Record, RecordKey};
 use quorate_storage::{
-    Checkpoint, CommandEntry, Database, Done, EntryId, GroupStore, LogEntry, OpenError, Payload,
-    StorageError, codec,
+    Checkpoint, CommandEntry, Database, Done, EntryId, GroupStore, Loaded, LogEntry, OpenError,
+    Payload, StorageError, codec,
 };
 use quorate_types::{
     CatalogIndex, Epoch, GroupId, Home, LogIndex, MachineVersion, NodeId, QueueId, ReplicaId,
@@ -82,8 +92,12 @@ pub struct Survey {
     pub epoch: Epoch,
     /// The replicas that it has, by their groups.
     pub replicas: BTreeMap<GroupId, ReplicaSurvey>,
-    /// Groups of which it has none, with the queues that are lost with them.
+    /// Groups of which it has none that counts, with the queues that are lost with them.
     pub lost: BTreeMap<GroupId, Vec<ResourceName>>,
+    /// A last resort was interrupted, which begins the epoch.
+    is_recovering: bool,
+    /// The highest number of a replica that the directory has had.
+    highest: ReplicaNumber,
     catalog: Catalog,
     database: Arc<Database>,
 }
@@ -101,6 +115,8 @@ pub struct ReplicaSurvey {
     pub made: Option<WallTime>,
     /// Whether it votes. A replica that does not may lack much.
     pub votes: bool,
+    /// Whether nobody else votes.
+    is_alone: bool,
 }
 
 impl Survey {
@@ -119,13 +135,14 @@ impl Survey {
             epoch: identity.epoch,
             replicas: BTreeMap::new(),
             lost: BTreeMap::new(),
+            is_recovering: identity.is_recovering,
+            highest: ReplicaNumber(0),
             catalog,
             database: Arc::clone(database),
         };
         for group in all_groups(shape) {
-            match survey.number(group)? {
-                Some(number) => {
-                    let replica = survey_replica(&database.group(group)?, node, number)?;
+            match survey.replica(group)? {
+                Some(replica) => {
                     survey.replicas.insert(group, replica);
                 }
                 None => {
@@ -139,15 +156,35 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The number of the directory's replica of a group, if it has one.
-    fn number(&self, group: GroupId) -> Result<Option<ReplicaNumber>, LastResortError> {
+    /// The directory's replica of a group, if it has one that holds anything and is not over.
+    fn replica(&mut self, group: GroupId) -> Result<Option<ReplicaSurvey>, LastResortError> {
         let record = self.database.replica(group)?;
-        let log = self.database.group(group)?.log_state();
-        Ok(match record {
-            Some(record) => record.is_present.then_some(record.number),
-            // That of the founding.
-            None => log.last.map(|_| ReplicaNumber(0)),
-        })
+        // Without a record it is that of the founding.
+        let number = record.map_or(ReplicaNumber(0), |record| record.number);
+        self.highest = self.highest.max(number);
+        let name = ReplicaId { node: self.node, number };
+        let was_removed = record.is_some_and(|record| !record.is_present);
+        if was_removed || self.catalog.is_replica_over(group, name) {
+            return Ok(None);
+        }
+        let replica = survey_replica(&self.database.group(group)?, name)?;
+        Ok(Some(replica).filter(|it| it.last.is_some() || it.applied.is_some()))
+    }
+
+    /// True if there is nothing to do: the node is the only member, and the only voter of every group.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !self.is_recovering
+            && self.abandoned.is_empty()
+            && self.lost.is_empty()
+            && self.replicas.values().all(|replica| replica.is_alone)
+    }
+
+    /// The epoch that the last resort begins: that of an interrupted one, in which nobody has been
+    /// served, or a new one. `chance` is random.
+    #[must_use]
+    pub fn next_epoch(&self, chance: u64) -> Epoch {
+        if self.is_recovering { self.epoch } else { Epoch::after(self.epoch, chance) }
     }
 
     /// Whether the catalog takes the command.
@@ -175,18 +212,12 @@ impl Survey {
 
     /// The replicas of groups that begin anew. Their numbers are higher than all that were given.
     fn anew(&self) -> impl Iterator<Item = (GroupId, ReplicaNumber)> {
-        let kept = self
-            .replicas
-            .values()
-            .map(|replica| replica.number.0.saturating_add(1))
-            .max()
-            .unwrap_or(1);
-        let first = self.catalog.next_replica_number().0.max(kept);
+        let first = self.catalog.next_replica_number().0.max(self.highest.0.saturating_add(1));
         self.lost.keys().copied().zip((first..).map(ReplicaNumber))
     }
 
     /// Carries the last resort out: durable when this returns. Interrupted, it leaves a directory that
-    /// serves nobody until it is repeated. `epoch` is the new one, `now` the time.
+    /// serves nobody until it is repeated. `epoch` is [`Survey::next_epoch`], `now` the time.
     ///
     /// # Errors
     /// A write has failed: the last resort must be repeated.
@@ -205,14 +236,19 @@ impl Survey {
         Ok(())
     }
 
-    /// Gives a group a replica whose state is empty.
+    /// Gives a group a replica whose state is empty, in the place of one that does not count.
     async fn begin_anew(
         &self,
         group: GroupId,
         number: ReplicaNumber,
     ) -> Result<(), LastResortError> {
-        let store = self.database.group(group)?;
+        let former = self.database.replica(group)?.map_or(ReplicaNumber(0), |it| it.number);
+        let (sender, removed) = oneshot::channel();
+        let done: Done = Box::new(move |result| drop(sender.send(result)));
+        self.database.remove_replica(group, former, done)?;
+        removed.await.unwrap_or(Err(StorageError::Closed))?;
         written(|done| self.database.add_replica(group, number, done)).await?;
+        let store = self.database.group(group)?;
         let queues = self.catalog.queues_of_home(Home::Group(group), None);
         let highest = queues.map(|entry| entry.id).map(|QueueId { index, .. }| index).max();
         let index = LogIndex(highest.unwrap_or(0).saturating_add(ANEW));
@@ -239,9 +275,13 @@ impl Survey {
         let term = Term(voted.max(last_term).saturating_add(1));
         self.vote(&store, replica.number, term).await?;
         let alone = Payload::Membership(encode_membership(&self.alone(replica.number)));
-        let commands = (group == GroupId::CATALOG).then(|| self.entry(now));
+        let command = match group {
+            GroupId::CATALOG => self.catalog_command(now),
+            // Its time goes on from where it was, also while no node runs (DESIGN §4).
+            _ => queue_command(replica.made.unwrap_or(now)),
+        };
         let padding = std::iter::repeat_with(|| Payload::Blank).take(PADDING);
-        let payloads = std::iter::once(alone).chain(padding).chain(commands);
+        let payloads = std::iter::once(alone).chain(padding).chain([command]);
         let id = |index| EntryId { term, leader: NodeId(0), index: LogIndex(index) };
         let entries: Vec<LogEntry> = (next..)
             .zip(payloads)
@@ -266,12 +306,21 @@ impl Survey {
         Membership::new_with_defaults(vec![[me].into()], [])
     }
 
-    fn entry(&self, now: WallTime) -> Payload {
+    fn catalog_command(&self, now: WallTime) -> Payload {
         let stamp = Stamp { time: Timestamp(0), wall: now };
         let entry = CatalogEntry { stamp, commands: self.commands() };
         let command = codec::catalog::encode_entry(&entry);
         Payload::Commands(CommandEntry { command, bodies: Vec::new() })
     }
+}
+
+/// The command that a queue group's log gets. A group's clock never moves backwards.
+fn queue_command(wall: WallTime) -> Payload {
+    let batch = Batch { origin: Origin::Leader, commands: vec![Command::LastResort] };
+    let stamp = Stamp { time: Timestamp(0), wall };
+    let entry = Entry { stamp, runs: Vec::new(), batches: vec![batch] };
+    let command = codec::queue::encode_entry(&entry);
+    Payload::Commands(CommandEntry { command, bodies: Vec::new() })
 }
 
 /// The catalog's group, and all queue groups.
@@ -310,11 +359,20 @@ fn read_catalog(store: &GroupStore) -> Result<Catalog, LastResortError> {
     Ok(catalog)
 }
 
-fn survey_replica(
-    store: &GroupStore,
-    node: NodeId,
-    number: ReplicaNumber,
-) -> Result<ReplicaSurvey, LastResortError> {
+/// When the last entry with commands was made that a queue group's checkpoint contains.
+fn checkpointed_at(loaded: &Loaded) -> Result<Option<WallTime>, DecodeError> {
+    for (key, record) in &loaded.records {
+        if codec::queue::decode_key(key)? != RecordKey::Group {
+            continue;
+        }
+        if let Record::Group(record) = codec::queue::decode_record(record)? {
+            return Ok(Some(record.wall));
+        }
+    }
+    Ok(None)
+}
+
+fn survey_replica(store: &GroupStore, name: ReplicaId) -> Result<ReplicaSurvey, LastResortError> {
     let group = store.group();
     let wrong = |source| LastResortError::Decode { group, source };
     let loaded = store.load()?;
@@ -325,7 +383,10 @@ fn survey_replica(
     let applied = loaded.applied.map_or(0, |applied| applied.index.0 + 1);
     let last = store.log_state().last;
     let back = last.map_or(0, |last| last.index.0.saturating_sub(LOOK_BACK));
-    let mut made = None;
+    let mut made = match group {
+        GroupId::CATALOG => None,
+        _ => checkpointed_at(&loaded).map_err(wrong)?,
+    };
     for_each_entry(store, LogIndex(applied.min(back)), |entry| {
         match &entry.payload {
             Payload::Blank => {}
@@ -343,9 +404,10 @@ fn survey_replica(
         }
         Ok(())
     })?;
-    let me = raft_id(ReplicaId { node, number });
+    let (me, number) = (raft_id(name), name.number);
     let votes = membership.voter_ids().any(|id| id == me);
-    Ok(ReplicaSurvey { number, applied: loaded.applied, last, made, votes })
+    let is_alone = votes && membership.voter_ids().all(|id| id == me);
+    Ok(ReplicaSurvey { number, applied: loaded.applied, last, made, votes, is_alone })
 }
 
 /// Reads the log from an index, or from its beginning, to its end.

@@ -57,6 +57,16 @@ async fn append(store: &GroupStore, payloads: Vec<Payload>) {
     written(|done| store.append(entries, done)).await.unwrap();
 }
 
+/// Appends an entry of one command to the catalog's log.
+async fn command(database: &Database, index: u64, command: CatalogCommand) {
+    let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![command] };
+    let command = codec::catalog::encode_entry(&entry);
+    let payload = Payload::Commands(CommandEntry { command, bodies: Vec::new() });
+    let id = EntryId { term: Term(9), leader: NodeId(0), index: LogIndex(index) };
+    let catalog = database.group(GroupId::CATALOG).unwrap();
+    written(|done| catalog.append(vec![LogEntry { id, payload }], done)).await.unwrap();
+}
+
 /// A cluster of nodes 1 to 3. `members`: machine version 2.
 async fn survivor(dir: &Path, members: bool) -> Arc<Database> {
     let database = open(dir);
@@ -103,13 +113,14 @@ async fn mem_14_a_look_says_what_the_directory_has_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn mem_14_afterwards_the_node_is_the_only_member_and_voter_and_can_repeat_it() {
+async fn mem_14_afterwards_the_node_is_the_only_member_and_voter_and_a_repeat_completes_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut survived = survivor(dir.path(), false).await;
     for round in 1..=2_u64 {
         let survey = Survey::of(&survived).unwrap();
+        assert!(!survey.is_done(), "round {round}");
         let before = survey.replicas.clone();
-        let epoch = Epoch::after(survey.epoch, 1 << 40);
+        let epoch = survey.next_epoch(1 << 40);
         survey.recover(epoch, WallTime(99)).await.unwrap();
         drop(survey);
         survived.close();
@@ -118,8 +129,9 @@ async fn mem_14_afterwards_the_node_is_the_only_member_and_voter_and_can_repeat_
         let database = open(dir.path());
         let identity = database.identity();
         assert_eq!((identity.epoch, identity.is_recovering), (epoch, false));
-        assert_eq!(u64::from(epoch.number()), round);
+        assert_eq!(epoch, Epoch::after(Epoch(0), 1 << 40), "of round 1, which may be interrupted");
         let survey = Survey::of(&database).unwrap();
+        assert!(survey.is_done());
         assert_eq!((survey.abandoned.len(), survey.lost.len()), (0, 0));
         for (group, replica) in &survey.replicas {
             assert!(replica.votes, "{group}");
@@ -146,7 +158,55 @@ async fn mem_14_afterwards_the_node_is_the_only_member_and_voter_and_can_repeat_
         assert_eq!(anew, [ReplicaId { node: ME, number }].into());
         assert!(number > ReplicaNumber(0) && number < catalog.next_replica_number());
         drop(survey);
+        assert_eq!(last_command(&database, GroupId(1)), [Command::LastResort]);
+        written(|done| database.set_epoch(epoch, true, done)).await.unwrap();
         survived = database;
+    }
+}
+
+/// The commands of the last entry of a queue group's log.
+fn last_command(database: &Database, group: GroupId) -> Vec<Command> {
+    let store = database.group(group).unwrap();
+    let last = store.log_state().last.unwrap().index;
+    let entries = store.read_shared(last, last.next(), READ_BYTES).unwrap();
+    let Payload::Commands(commands) = &entries.first().unwrap().payload else { return Vec::new() };
+    let entry = codec::queue::decode_entry(&commands.command).unwrap();
+    entry.batches.into_iter().flat_map(|batch| batch.commands).collect()
+}
+
+#[tokio::test]
+async fn mem_14_a_replica_that_is_empty_or_over_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = survivor(dir.path(), true).await;
+    let (group, number) = (GroupId(1), 2);
+    let nodes = [NodeId(1), NodeId(2)].into();
+    let place = MemberCommand::Place { group, number, nodes };
+    command(&database, 7, CatalogCommand::Members(place)).await;
+    let reached = MemberCommand::Reached { group, number };
+    command(&database, 8, CatalogCommand::Members(reached)).await;
+    // It has voted, and has got nothing.
+    written(|done| database.add_replica(GroupId(2), ReplicaNumber(6), done)).await.unwrap();
+    let empty = database.group(GroupId(2)).unwrap();
+    written(|done| empty.save_vote(encode_vote(&vote(9, 1, true)), done)).await.unwrap();
+    drop(empty);
+    let survey = Survey::of(&database).unwrap();
+    assert_eq!(survey.replicas.keys().collect::<Vec<_>>(), [&GroupId::CATALOG]);
+    assert_eq!(survey.lost.keys().collect::<Vec<_>>(), [&GroupId(1), &GroupId(2)]);
+    survey.recover(survey.next_epoch(1), WallTime(99)).await.unwrap();
+    drop(survey);
+    database.close();
+    drop(database);
+
+    let database = open(dir.path());
+    let survey = Survey::of(&database).unwrap();
+    assert!(survey.is_done());
+    for (group, number) in [(1, 7), (2, 8)] {
+        let replica = survey.replicas.get(&GroupId(group)).unwrap();
+        assert_eq!((replica.number, replica.votes), (ReplicaNumber(number), true), "a new name");
+        let name = ReplicaId { node: ME, number: replica.number };
+        assert!(!survey.catalog.is_replica_over(GroupId(group), name), "it would be removed");
+        let first = database.group(GroupId(group)).unwrap().log_state().last.unwrap();
+        assert!(first.index.0 >= ANEW && first.term == Term(1), "nothing of the former one");
     }
 }
 
@@ -161,14 +221,9 @@ async fn mem_14_a_directory_that_is_no_members_is_left_alone() {
 
     let dir = tempfile::tempdir().unwrap();
     let database = survivor(dir.path(), true).await;
-    let catalog = database.group(GroupId::CATALOG).unwrap();
     let (node, incarnation) = (ME, Incarnation(3));
     let forget = CatalogCommand::Members(MemberCommand::Forget { node, incarnation });
-    let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![forget] };
-    let command = codec::catalog::encode_entry(&entry);
-    let payload = Payload::Commands(CommandEntry { command, bodies: Vec::new() });
-    let id = EntryId { term: Term(9), leader: NodeId(0), index: LogIndex(7) };
-    written(|done| catalog.append(vec![LogEntry { id, payload }], done)).await.unwrap();
+    command(&database, 7, forget).await;
     let refused = Survey::of(&database).err().unwrap();
     assert!(refused.to_string().contains("node 3 was forgotten"), "{refused}");
 }
