@@ -71,14 +71,14 @@ impl Charters {
 
     /// Asks the other nodes, and takes the next step.
     pub(crate) async fn advance(&self, clients: &Clients) -> Result<Progress, StorageError> {
-        let others = ask(clients, AgreeRequest { charter: None }).await;
-        let charter = match self.step(&others).await? {
+        let others = self.ask(clients, None).await;
+        let charter = match self.step(others).await? {
             FoundingStep::Formed => return Ok(Progress::Formed),
             FoundingStep::Wait(wait) => return Ok(Progress::Waits(wait)),
             FoundingStep::Store(_) => return Ok(Progress::Changed),
             FoundingStep::Ask(charter) => charter,
         };
-        let answers = ask(clients, AgreeRequest { charter: Some(to_wire(&charter)) }).await;
+        let answers = self.ask(clients, Some(&charter)).await;
         let taken = Founding::Taken(charter);
         let has_taken = |hello: &FoundingHello| hello.founding == taken;
         let missing = |node: &&NodeId| !answers.get(*node).is_some_and(has_taken);
@@ -87,18 +87,40 @@ impl Charters {
         Ok(if all { Progress::Changed } else { Progress::Waits(FoundingWait::Missing(missing)) })
     }
 
+    /// Asks the other nodes what they have, or to take a charter.
+    async fn ask(
+        &self,
+        clients: &Clients,
+        charter: Option<&Charter>,
+    ) -> BTreeMap<NodeId, FoundingHello> {
+        let me = self.0.me;
+        let asked = clients.iter().map(async |(node, client)| {
+            let charter = charter.map(to_wire);
+            let request = AgreeRequest { node: me.0.into(), to: node.0.into(), charter };
+            let mut client = client.clone()?;
+            let reply = timeout(ANSWER_TIMEOUT, client.agree(request)).await.ok()?;
+            let reply = reply.inspect_err(|status| tracing::debug!(%node, "no answer: {status}"));
+            Some((*node, hello(reply.ok()?.into_inner(), *node)?))
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
     /// Decides the next step, and stores what it stores.
     async fn step(
         &self,
-        others: &BTreeMap<NodeId, FoundingHello>,
+        others: BTreeMap<NodeId, FoundingHello>,
     ) -> Result<FoundingStep, StorageError> {
-        let _changing = self.0.changing.lock().await;
-        let Shared { database, nodes, .. } = &*self.0;
-        let step = next_founding_step(&database.founding()?, self.own(), nodes, others);
-        if let FoundingStep::Store(founding) = &step {
-            self.store(founding).await?;
-        }
-        Ok(step)
+        let charters = self.clone();
+        to_its_end(async move {
+            let _changing = charters.0.changing.lock().await;
+            let Shared { database, nodes, .. } = &*charters.0;
+            let step = next_founding_step(&database.founding()?, charters.own(), nodes, &others);
+            if let FoundingStep::Store(founding) = &step {
+                charters.store(founding).await?;
+            }
+            Ok(step)
+        })
+        .await
     }
 
     fn directory(&self) -> Incarnation {
@@ -124,34 +146,77 @@ impl Charters {
 
     /// Takes the charter if it may, and says what the directory has then.
     async fn answer(&self, charter: Option<Charter>) -> Result<AgreeReply, StorageError> {
-        let _changing = self.0.changing.lock().await;
-        let Shared { database, nodes, .. } = &*self.0;
-        let present = database.founding()?;
-        if let Some(charter) = charter {
-            match take_charter(&present, self.own(), nodes, &charter) {
-                Ok(taken) if taken == present => {}
-                Ok(taken) => self.store(&taken).await?,
-                Err(denial) => tracing::info!("a charter is not taken: {denial}"),
-            }
-        }
-        let (charter, is_formed) = match database.founding()? {
+        let charters = self.clone();
+        let founding = to_its_end(async move { charters.take(charter).await }).await?;
+        let (charter, is_formed) = match founding {
             Founding::Empty => (None, false),
             Founding::Taken(charter) => (Some(charter), false),
             Founding::Formed(charter) => (charter, true),
         };
         Ok(AgreeReply {
+            node: self.0.me.0.into(),
             incarnation: self.directory().0,
-            nodes: nodes.iter().map(|node| node.0.into()).collect(),
+            nodes: self.0.nodes.iter().map(|node| node.0.into()).collect(),
             charter: charter.as_ref().map(to_wire),
             is_formed,
         })
     }
+
+    async fn take(&self, charter: Option<Charter>) -> Result<Founding, StorageError> {
+        let _changing = self.0.changing.lock().await;
+        let Shared { database, nodes, .. } = &*self.0;
+        let present = database.founding()?;
+        let Some(charter) = charter else { return Ok(present) };
+        match take_charter(&present, self.own(), nodes, &charter) {
+            Ok(taken) if taken == present => {}
+            Ok(taken) => self.store(&taken).await?,
+            Err(denial) => tracing::info!("a charter is not taken: {denial}"),
+        }
+        database.founding()
+    }
+
+    /// Why a request is not answered.
+    fn check(&self, request: &AgreeRequest) -> Result<(), Misdirected> {
+        let me = self.0.me;
+        if request.to != u32::from(me.0) {
+            return Err(Misdirected::To { to: request.to, me });
+        }
+        if request.node == request.to {
+            return Err(Misdirected::FromSelf(me));
+        }
+        let first = self.0.nodes.first().map(|node| u32::from(node.0));
+        if request.charter.is_some() && first != Some(request.node) {
+            return Err(Misdirected::NoFounder(request.node));
+        }
+        Ok(())
+    }
+}
+
+/// Why a request about the founding is not answered.
+#[derive(Debug, thiserror::Error)]
+enum Misdirected {
+    #[error("this is node {me}, not node {to}: its address is another node's (setting cluster)")]
+    To { to: u32, me: NodeId },
+    #[error("node {0} does not ask itself: two processes have its id (setting node_id)")]
+    FromSelf(NodeId),
+    #[error("a charter is written by the lowest node, and node {0} is not (setting cluster)")]
+    NoFounder(u32),
+}
+
+/// Carries a change to its end, also when nobody waits for it any more: the next one must find what
+/// this one has written.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, StorageError>> + Send + 'static,
+) -> Result<T, StorageError> {
+    tokio::spawn(change).await.unwrap_or(Err(StorageError::Closed))
 }
 
 #[tonic::async_trait]
 impl wire::founding_server::Founding for Charters {
     async fn agree(&self, request: Request<AgreeRequest>) -> Result<Response<AgreeReply>, Status> {
-        let charter = request.into_inner().charter.map(of_wire);
+        let request = request.into_inner();
+        self.check(&request).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let charter = request.charter.map(of_wire);
         let charter = charter.map(|it| it.ok_or_else(|| Status::invalid_argument("no charter")));
         let answer = self.answer(charter.transpose()?).await;
         answer.map(Response::new).map_err(|error| Status::internal(error.to_string()))
@@ -177,21 +242,15 @@ pub(crate) async fn written(write: impl FnOnce(Done)) -> Result<(), StorageError
     written.await.unwrap_or(Err(StorageError::Closed))
 }
 
-async fn ask(clients: &Clients, request: AgreeRequest) -> BTreeMap<NodeId, FoundingHello> {
-    let request = &request;
-    let asked = clients.iter().map(async |(node, client)| {
-        let mut client = client.clone()?;
-        let reply = timeout(ANSWER_TIMEOUT, client.agree(request.clone())).await.ok()?.ok()?;
-        Some((*node, hello(reply.into_inner())?))
-    });
-    join_all(asked).await.into_iter().flatten().collect()
-}
-
 fn node_id(number: u32) -> Option<NodeId> {
     u16::try_from(number).ok().filter(|node| *node != 0).map(NodeId)
 }
 
-fn hello(reply: AgreeReply) -> Option<FoundingHello> {
+/// What the asked node has answered; `None` if another one answers, or the answer is not understood.
+fn hello(reply: AgreeReply, asked: NodeId) -> Option<FoundingHello> {
+    if node_id(reply.node) != Some(asked) {
+        return None;
+    }
     let charter = match reply.charter {
         Some(charter) => Some(of_wire(charter)?),
         None => None,
@@ -218,10 +277,13 @@ fn to_wire(charter: &Charter) -> wire::Charter {
 }
 
 fn of_wire(charter: wire::Charter) -> Option<Charter> {
+    let count = charter.directories.len();
     let directory = |it: wire::Directory| Some((node_id(it.node)?, Incarnation(it.incarnation)));
     let directories = charter.directories.into_iter().map(directory).collect::<Option<_>>()?;
     let (founder, number) = (Incarnation(charter.founder), charter.number);
-    Some(Charter { founder, number, directories })
+    let charter = Charter { founder, number, directories };
+    let is_valid = charter.directories.len() == count && charter.names_each_directory_once();
+    is_valid.then_some(charter)
 }
 
 #[cfg(test)]

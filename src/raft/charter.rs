@@ -33,6 +33,9 @@ pub enum CharterDenial {
         "the charter names other nodes than this one knows (setting cluster), or another data directory"
     )]
     OtherNodes,
+    /// It names a directory twice.
+    #[error("the charter names one data directory for two nodes")]
+    SameDirectory,
     /// It has taken the charter of another founder.
     #[error("this data directory has taken the charter of another founder")]
     OtherFounder,
@@ -58,6 +61,9 @@ pub fn take_charter(
         || !charter.directories.keys().eq(nodes)
     {
         return Err(CharterDenial::OtherNodes);
+    }
+    if !charter.names_each_directory_once() {
+        return Err(CharterDenial::SameDirectory);
     }
     match present {
         Founding::Formed(had) if had.as_ref() == Some(charter) => Ok(present.clone()),
@@ -93,6 +99,8 @@ pub enum FoundingWait {
     Missing(Vec<NodeId>),
     /// These nodes would form a cluster of other nodes.
     OtherNodes(Vec<NodeId>),
+    /// These nodes have the data directory of another node too.
+    SameDirectory(Vec<NodeId>),
     /// These nodes belong to a cluster.
     Formed(Vec<NodeId>),
     /// These nodes have taken the charter of a founder's directory that is another one now.
@@ -109,16 +117,24 @@ impl fmt::Display for FoundingWait {
             }
             Self::Missing(nodes) => write!(
                 f,
-                "all nodes are needed to form a cluster: nodes {} are missing, or run a release that \
-                 forms it in another way",
+                "all nodes are needed to form a cluster: nodes {} are missing, or other nodes answer at \
+                 their addresses (setting cluster), or they run a release that forms it in another way",
                 list(nodes)
             ),
             Self::OtherNodes(nodes) => {
                 write!(f, "nodes {} name other nodes in their setting cluster", list(nodes))
             }
+            Self::SameDirectory(nodes) => write!(
+                f,
+                "nodes {} have the same data directory as another node (setting data_dir): one that was \
+                 copied is set aside",
+                list(nodes)
+            ),
             Self::Formed(nodes) => write!(
                 f,
-                "none is formed beside that of nodes {}, which have not let this data directory in",
+                "none is formed beside that of nodes {}, which have not let this data directory in; if \
+                 their cluster never begins, since the directories of most nodes that formed it are \
+                 lost, set aside the data directories of these nodes too",
                 list(nodes)
             ),
             Self::OtherFounder(nodes) => write!(
@@ -164,7 +180,7 @@ pub fn next_founding_step(
     } else if own.is_some_and(|own| !is_mine(own)) {
         Some(FoundingWait::OtherFounder(vec![node]))
     } else {
-        obstacle(node, nodes, others, &is_mine)
+        obstacle((node, directory), nodes, others)
     };
     if let Some(wait) = wait {
         return FoundingStep::Wait(wait);
@@ -191,11 +207,11 @@ pub fn next_founding_step(
 
 /// What keeps the founder from a charter with the directories that have answered.
 fn obstacle(
-    me: NodeId,
+    (me, directory): (NodeId, Incarnation),
     nodes: &BTreeSet<NodeId>,
     others: &BTreeMap<NodeId, FoundingHello>,
-    is_mine: &dyn Fn(&Charter) -> bool,
 ) -> Option<FoundingWait> {
+    let is_mine = |charter: &Charter| charter.founder == directory;
     let missing: Vec<NodeId> =
         nodes.iter().copied().filter(|node| *node != me && !others.contains_key(node)).collect();
     if !missing.is_empty() {
@@ -210,7 +226,15 @@ fn obstacle(
     }
     let taken =
         those(&|hello| matches!(&hello.founding, Founding::Taken(theirs) if !is_mine(theirs)));
-    (!taken.is_empty()).then_some(FoundingWait::OtherFounder(taken))
+    if !taken.is_empty() {
+        return Some(FoundingWait::OtherFounder(taken));
+    }
+    let is_shared = |hello: &FoundingHello| {
+        let of_others = others.values().filter(|other| other.directory == hello.directory);
+        hello.directory == directory || of_others.count() > 1
+    };
+    let shared = those(&is_shared);
+    (!shared.is_empty()).then_some(FoundingWait::SameDirectory(shared))
 }
 
 #[cfg(test)]

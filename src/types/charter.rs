@@ -1,7 +1,7 @@
 //! The charter by which a cluster is founded (MEM 2).
 
 use crate::{Incarnation, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names the data directories that found a cluster together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,14 @@ pub struct Charter {
     pub number: u32,
     /// The directory of each node on the initial list, the founder's own among them.
     pub directories: BTreeMap<NodeId, Incarnation>,
+}
+
+impl Charter {
+    /// True if it names each directory once: a directory serves one node (MEM 1).
+    #[must_use]
+    pub fn names_each_directory_once(&self) -> bool {
+        self.directories.values().collect::<BTreeSet<_>>().len() == self.directories.len()
+    }
 }
 
 /// What a data directory has of the founding of a cluster (MEM 2).

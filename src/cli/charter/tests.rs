@@ -167,12 +167,59 @@ async fn mem_02_a_founder_lost_before_others_know_of_the_formation_is_not_succee
     assert!(all.iter().all(|it| matches!(it, Founding::Formed(Some(_)))), "{all:?}");
 }
 
+/// The address that the founder has of node 3 leads to node 2.
+#[tokio::test]
+async fn mem_02_a_node_answers_only_for_itself() {
+    let nodes = Nodes::start().await;
+    let client = |node: u16| {
+        let endpoint = Endpoint::from_shared(format!("http://{}", nodes.node(node).address));
+        FoundingClient::new(endpoint.unwrap().connect_lazy())
+    };
+    let clients = [(NodeId(2), Some(client(2))), (NodeId(3), Some(client(2)))].into();
+    let waits = nodes.node(1).charters.advance(&clients).await.unwrap();
+    assert_eq!(waits, Progress::Waits(FoundingWait::Missing(vec![NodeId(3)])));
+    let request = AgreeRequest { node: 1, to: 3, charter: None };
+    let refused = client(2).agree(request).await.unwrap_err();
+    assert!(refused.message().starts_with("this is node 2, not node 3"), "{refused}");
+    let refused = client(2).agree(AgreeRequest { node: 2, to: 2, charter: None }).await;
+    assert!(refused.unwrap_err().message().contains("two processes"));
+    let charter = Some(wire::Charter::default());
+    let refused = client(2).agree(AgreeRequest { node: 3, to: 2, charter }).await;
+    assert!(refused.unwrap_err().message().contains("lowest node"));
+    assert_eq!(nodes.has(2), Founding::Empty);
+}
+
+/// The founder waits no longer while the directory writes.
+#[tokio::test]
+async fn mem_02_a_charter_is_stored_also_when_nobody_waits_for_the_answer() {
+    let nodes = Nodes::start().await;
+    nodes.advance(1).await;
+    let charter = charter(&nodes.has(1)).clone();
+    let charters = &nodes.node(2).charters;
+    let mut answer = Box::pin(charters.answer(Some(charter.clone())));
+    assert!(futures::poll!(&mut answer).is_pending());
+    drop(answer);
+    while nodes.has(2) == Founding::Empty {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(nodes.has(2), Founding::Taken(charter));
+}
+
 #[test]
 fn mem_02_a_charter_travels_whole_and_what_is_none_is_not_understood() {
-    let directories = (1..=3).map(|node| (NodeId(node), Incarnation(u64::MAX))).collect();
-    let charter = Charter { founder: Incarnation(u64::MAX), number: 3, directories };
+    let directory = |node| (NodeId(node), Incarnation(u64::MAX - u64::from(node)));
+    let directories = (1..=3).map(directory).collect();
+    let charter = Charter { founder: Incarnation(u64::MAX - 1), number: 3, directories };
     assert_eq!(of_wire(to_wire(&charter)), Some(charter.clone()));
+    let mut twice = to_wire(&charter);
+    twice.directories.push(wire::Directory { node: 3, incarnation: 7 });
+    assert_eq!(of_wire(twice), None, "a node twice");
+    let mut twice = to_wire(&charter);
+    twice.directories.push(wire::Directory { node: 4, incarnation: u64::MAX - 3 });
+    assert_eq!(of_wire(twice), None, "a directory twice");
+    let hello = |reply| hello(reply, NodeId(2));
     let mut reply = AgreeReply {
+        node: 2,
         incarnation: 7,
         nodes: vec![1, 2, 3],
         charter: Some(to_wire(&charter)),
@@ -185,5 +232,6 @@ fn mem_02_a_charter_travels_whole_and_what_is_none_is_not_understood() {
     assert_eq!(hello(reply.clone()).unwrap().founding, Founding::Formed(Some(charter)));
     let none = AgreeReply { charter: None, ..reply.clone() };
     assert_eq!(hello(none).unwrap().founding, Founding::Formed(None));
+    assert_eq!(hello(AgreeReply { node: 3, ..reply.clone() }), None, "of another node");
     assert_eq!(hello(AgreeReply { nodes: vec![1, 70_000], ..reply }), None);
 }

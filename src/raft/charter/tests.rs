@@ -40,6 +40,8 @@ fn mem_02_a_directory_takes_the_charters_of_one_founder_only() {
     for other in others {
         assert_eq!(take(&Founding::Empty, &other), Err(CharterDenial::OtherNodes), "{other:?}");
     }
+    let twice = take(&Founding::Empty, &charter(1, 1, [1, 2, 1]));
+    assert_eq!(twice, Err(CharterDenial::SameDirectory));
     let two: BTreeSet<NodeId> = [NodeId(1), NodeId(2)].into();
     let of_three = take_charter(&Founding::Empty, me, &two, &first);
     assert_eq!(of_three, Err(CharterDenial::OtherNodes));
@@ -78,6 +80,10 @@ fn mem_02_the_founder_waits_for_all_and_begins_anew_when_a_directory_is_lost() {
     let other = FoundingHello { nodes: [NodeId(1), NodeId(2)].into(), ..two().1 };
     let other = next(&Founding::Empty, &[(2, other), three()]);
     assert_eq!(other, wait(FoundingWait::OtherNodes(vec![NodeId(2)])));
+    for (directory, shared) in [(2, vec![NodeId(2), NodeId(3)]), (1, vec![NodeId(3)])] {
+        let copied = next(&Founding::Empty, &[two(), (3, hello(directory, Founding::Empty))]);
+        assert_eq!(copied, wait(FoundingWait::SameDirectory(shared)));
+    }
 }
 
 #[test]
