@@ -2,6 +2,7 @@
 //! what this node answers to the founder, and what it does itself.
 
 use futures::future::join_all;
+use quorate_broker::Broker;
 use quorate_catalog::Catalog;
 use quorate_management::wire::{self, AgreeReply, AgreeRequest, founding_client::FoundingClient};
 use quorate_raft::{FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter};
@@ -18,6 +19,9 @@ use tonic::{Request, Response, Status, transport::Channel};
 
 /// Longest wait for an answer; the asked node may write to its disk first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// While a formed cluster does not begin, a node says this often what it waits for.
+const BEGINNING_LOG: Duration = Duration::from_secs(10);
 
 /// A client of each other node; `None` if its address is not valid.
 pub(crate) type Clients = BTreeMap<NodeId, Option<FoundingClient<Channel>>>;
@@ -64,9 +68,14 @@ impl Charters {
         })
     }
 
-    /// Whether this node's directory has written that charter.
-    pub(crate) fn is_founder(&self, charter: &Charter) -> bool {
-        charter.founder == self.directory()
+    /// The nodes of the cluster that this node founds: those of the charter that its directory has
+    /// written, or itself, if it is alone; none if another one founds.
+    pub(crate) fn founders(&self, charter: Option<&Charter>) -> BTreeSet<NodeId> {
+        match charter {
+            Some(it) if it.founder == self.directory() => it.directories.keys().copied().collect(),
+            None if self.0.nodes.len() == 1 => self.0.nodes.clone(),
+            Some(_) | None => BTreeSet::new(),
+        }
     }
 
     /// Asks the other nodes, and takes the next step.
@@ -232,6 +241,26 @@ pub(crate) fn expect_founders(catalog: &Catalog, links: &Links, charter: &Charte
     let has_started = |node| catalog.node(node).is_some_and(|it| it.start > StartNumber(0));
     for (node, directory) in charter.directories.iter().filter(|(node, _)| !has_started(**node)) {
         links.expect(*node, *directory, None);
+    }
+}
+
+/// Says what a node waits for that has agreed to a charter and has nothing of its cluster yet: the
+/// lowest node writes the first entries, and nobody else ever does (MEM 2).
+pub(crate) async fn await_beginning(broker: Broker, charter: Charter, me: NodeId) {
+    let founder = charter.directories.keys().next().copied().unwrap_or(me);
+    // The founder itself says what it waits for.
+    if founder == me {
+        return;
+    }
+    let mut formed = broker.formed();
+    while timeout(BEGINNING_LOG, formed.wait_for(Option::is_some)).await.is_err() {
+        tracing::info!(
+            "waiting for node {founder}, which begins the cluster that all nodes have agreed to form, or \
+             for other nodes that have begun with it; if its data directory is lost for good: where a \
+             node has begun, stop that one and make it the whole cluster (quorate recover-quorum); where \
+             none has, stop all nodes, set aside the data directories of all (setting data_dir), and \
+             start them with empty ones"
+        );
     }
 }
 

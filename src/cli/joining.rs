@@ -92,8 +92,9 @@ enum Verdict {
     Waits,
 }
 
-/// Asks until it is decided how this process goes on: `None` as a founder. Nothing is changed when it
-/// is cancelled. Calls `waits` with what is waited for, after each round.
+/// Asks until it is decided how this process goes on: `None` as a founder. When it is cancelled, the
+/// directory may have taken a charter, and nothing else is changed. Calls `waits` with what is waited
+/// for, after each round.
 ///
 /// # Errors
 /// The cluster refuses the process for good.

@@ -6,7 +6,7 @@
 
 use super::{
     allocator,
-    charter::{Charters, expect_founders, written},
+    charter::{Charters, await_beginning, expect_founders, written},
     joining::{self, Newcomer},
     machine,
     memory::Division,
@@ -170,8 +170,7 @@ impl Prepared {
     }
 
     /// Waits until it is known how this node takes part in a cluster: as a member that joins, or as
-    /// one whose directory says what it has, or is to found the cluster (`None`). Nothing is changed
-    /// when it is cancelled.
+    /// one whose directory says what it has, or is to found the cluster (`None`).
     pub(crate) async fn enter(
         &self,
         settings: &Settings,
@@ -215,9 +214,8 @@ impl Prepared {
             raft.first = Some(self.join(settings, joined).await?);
         }
         let (charter, is_founding) = (self.charters.formed()?, raft.first.is_none());
-        // Without a charter only a node that is alone may begin a cluster.
-        let may_found = |charter| self.charters.is_founder(charter);
-        raft.founds = is_founding && charter.as_ref().map_or(raft.members.len() == 1, may_found);
+        let founders = is_founding.then(|| self.charters.founders(charter.as_ref()));
+        raft.founders = founders.unwrap_or_default();
         let Self { broker, inbox, sinks, links, cluster, database, fatal, .. } = self;
         let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks);
         let groups = Arc::new(groups.await?);
@@ -225,6 +223,7 @@ impl Prepared {
         broker.begin(Arc::clone(&groups), links.clone(), &database);
         if let Some(charter) = charter.filter(|_| is_founding) {
             expect_founders(&groups.catalog(), &links, &charter);
+            tokio::spawn(await_beginning(broker.clone(), charter, settings.node_id));
         }
         // Only now, since the links must know from the catalog which data directories of the other
         // nodes are valid.

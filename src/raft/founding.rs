@@ -49,7 +49,7 @@ pub(crate) async fn check_members(
     let membership = group.raft().metrics().borrow_watched().membership_config.clone();
     let has_changed = membership.log_id().is_some_and(|id| id.index > 0);
     let formed: BTreeSet<u64> = membership.voter_ids().collect();
-    let asked = members(settings);
+    let asked = replicas(&settings.members);
     if formed.is_empty() || formed == asked || has_changed {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(crate) async fn check_members(
 
 /// Founds the groups as soon as possible, if they have no log and this node is the founder.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    if !shared.settings.founds {
+    if shared.settings.founders.is_empty() {
         return;
     }
     // The catalog comes last: if it has a log, all groups have one.
@@ -82,7 +82,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(Obstacle::Missing(nodes)) if checks % LOG_EVERY == 0 => {
                 tracing::info!(
                     ?nodes,
-                    "waiting for a majority of the nodes before the cluster begins"
+                    "waiting for a majority of the nodes before the cluster begins; if the data \
+                     directories of so many are lost for good, stop all nodes, set aside the directories \
+                     of all (setting data_dir), and start them with empty ones"
                 );
             }
             Some(Obstacle::Formed(nodes)) if checks % LOG_EVERY == 0 => {
@@ -99,10 +101,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
-    let others = || settings.members.iter().copied().filter(|node| *node != settings.me);
+    let others = || settings.founders.iter().copied().filter(|node| *node != settings.me);
     let peer = |node: NodeId| linked.iter().find(|peer| peer.node == node);
     let missing: Vec<_> = others().filter(|node| peer(*node).is_none()).collect();
-    if missing.len() * 2 >= settings.members.len() {
+    if missing.len() * 2 >= settings.founders.len() {
         return Some(Obstacle::Missing(missing));
     }
     let is_formed = |node: &NodeId| peer(*node).is_some_and(|peer| peer.cluster.is_some());
@@ -110,9 +112,10 @@ fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
     (!formed.is_empty()).then_some(Obstacle::Formed(formed))
 }
 
-fn members(settings: &Settings) -> BTreeSet<u64> {
+/// The replicas of the founding.
+fn replicas(nodes: &BTreeSet<NodeId>) -> BTreeSet<u64> {
     let founder = |node: &NodeId| ReplicaId { node: *node, number: ReplicaNumber(0) };
-    settings.members.iter().map(founder).map(raft_id).collect()
+    nodes.iter().map(founder).map(raft_id).collect()
 }
 
 async fn is_initialized(group: &Group) -> Result<bool, StartError> {
@@ -120,7 +123,7 @@ async fn is_initialized(group: &Group) -> Result<bool, StartError> {
 }
 
 async fn initialize(settings: &Settings, group: &Group) -> Result<(), StartError> {
-    match group.raft().initialize(members(settings)).await {
+    match group.raft().initialize(replicas(&settings.founders)).await {
         // Not allowed: the group has a log, from an interrupted founding.
         Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
         Err(error) => Err(failed(group, &error.to_string())),
@@ -157,6 +160,10 @@ mod tests {
         let of_two = Settings::new(NodeId(1), (1..=2).map(NodeId));
         assert_eq!(obstacle(&of_two, &[]), Some(Obstacle::Missing(vec![NodeId(2)])));
         assert_eq!(obstacle(&Settings::new(NodeId(1), [NodeId(1)]), &[]), None, "one node alone");
-        assert!(of_three.founds && !Settings::new(NodeId(2), (1..=3).map(NodeId)).founds);
+        assert!(Settings::new(NodeId(2), (1..=3).map(NodeId)).founders.is_empty());
+        // The setting was changed after the nodes had agreed: the charter counts.
+        let by_charter = Settings { members: [NodeId(1), NodeId(9)].into(), ..of_three };
+        assert_eq!(obstacle(&by_charter, &[peer(3, None)]), None);
+        assert_eq!(replicas(&by_charter.founders).len(), 3);
     }
 }

@@ -18,9 +18,9 @@ pub struct Settings {
     /// Number of the replica of the catalog with which this node joins a formed cluster (MEM 3). `None`:
     /// it founds the cluster, or its directory says what it has.
     pub first: Option<ReplicaNumber>,
-    /// This node writes the first entries of all groups, if they have no log: the directories of the
-    /// members have agreed on that (MEM 2).
-    pub founds: bool,
+    /// The nodes whose replicas the first entries of all groups name, if this node writes them: those
+    /// of the charter, whose directories have agreed on that (MEM 2). None: it does not found.
+    pub founders: BTreeSet<NodeId>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
     /// Interval between two heartbeats of a leader.
@@ -50,9 +50,10 @@ impl Settings {
     #[must_use]
     pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
+        let founds = members.first() == Some(&me);
         Self {
             me,
-            founds: members.first() == Some(&me),
+            founders: if founds { members.clone() } else { BTreeSet::new() },
             members,
             first: None,
             queue_groups: QUEUE_GROUPS,

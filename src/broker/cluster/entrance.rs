@@ -11,7 +11,9 @@ use quorate_catalog::{
     MemberRecord, MemberState, Newcomer,
 };
 use quorate_rpc::Links;
-use quorate_types::{Epoch, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
+use quorate_types::{
+    Epoch, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber, StartNumber,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -84,6 +86,15 @@ pub enum MemberError {
          data_dir), or the node has lost its data"
     )]
     OtherDirectory(NodeId),
+    /// The cluster has no members yet that could be replaced, and the directory that the charter names
+    /// has had no process since (MEM 2).
+    #[error(
+        "node {0} was to found the cluster with another data directory, which has not started since: bring \
+         that back (setting data_dir); if it is lost for good, stop all nodes and make another one the \
+         whole cluster (quorate recover-quorum), which this one and the others then join with empty \
+         directories"
+    )]
+    LostFounder(NodeId),
     /// The process does not know the cluster's machine version (MEM 15).
     #[error(
         "node {node} knows machine versions up to {newest}, and the cluster has version {present}: \
@@ -131,7 +142,7 @@ impl MemberError {
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            Self::OtherDirectory(_) | Self::TooOld { .. } => true,
+            Self::OtherDirectory(_) | Self::LostFounder(_) | Self::TooOld { .. } => true,
             Self::Denied(denial) => matches!(
                 denial,
                 MemberDenial::Forgotten { .. } | MemberDenial::DirectoryTaken { .. }
@@ -232,6 +243,26 @@ fn before_members(
     }
 }
 
+/// Before there are members, a process has the directory that its node is known by, if it is: another
+/// one lacks what that one has acknowledged (MEM 2).
+fn check_charter(
+    catalog: &Catalog,
+    newcomer: &Newcomer,
+    known: Option<Incarnation>,
+) -> Result<(), MemberError> {
+    let node = newcomer.node;
+    let is_other = known.is_some_and(|known| known != newcomer.incarnation);
+    if !is_other || catalog.machine() >= MachineVersion::MEMBERS {
+        return Ok(());
+    }
+    let has_started = catalog.node(node).is_some_and(|entry| entry.start > StartNumber(0));
+    Err(if has_started {
+        MemberError::OtherDirectory(node)
+    } else {
+        MemberError::LostFounder(node)
+    })
+}
+
 /// MEM 10: a process may replace the lost directory of its node by itself only while nothing else is
 /// missing or changing.
 fn check_replacement(
@@ -315,17 +346,10 @@ impl Cluster {
         joined(&self.base.catalog.read(), newcomer, epoch).map(Entrance::Joined)
     }
 
-    /// Before there are members, the charter names the directories of nodes that have not started yet
-    /// (MEM 2): another one lacks what that one has acknowledged.
+    /// Before there are members, the charter names the directories of nodes that have not started yet.
     fn check_charter(&self, newcomer: &Newcomer) -> Result<(), MemberError> {
         let Some(links) = self.base.context.peers.links() else { return Ok(()) };
-        let has_members = self.base.catalog.read().machine() >= MachineVersion::MEMBERS;
-        match links.directory(newcomer.node) {
-            Some(known) if !has_members && known != newcomer.incarnation => {
-                Err(MemberError::OtherDirectory(newcomer.node))
-            }
-            Some(_) | None => Ok(()),
-        }
+        check_charter(&self.base.catalog.read(), newcomer, links.directory(newcomer.node))
     }
 
     /// The automatic replacement (MEM 10). An applicant that may not do it waits until it is

@@ -74,6 +74,22 @@ fn mem_02_before_there_are_members_the_nodes_of_the_settings_are_founders() {
 }
 
 #[test]
+fn mem_02_a_named_directory_that_is_lost_before_its_first_start_has_a_way_out() {
+    let (log, known) = (formed(2), Some(Incarnation(3)));
+    let check = |log: &CatalogLog, incarnation, known| {
+        check_charter(&log.catalog, &applicant(3, incarnation).newcomer, known)
+    };
+    assert_eq!(check(&log, 3, known), Ok(()));
+    assert_eq!(check(&log, 33, None), Ok(()), "no charter names it");
+    let lost = check(&log, 33, known).unwrap_err();
+    assert_eq!((lost, lost.is_final()), (MemberError::LostFounder(NodeId(3)), true));
+    assert!(lost.to_string().contains("recover-quorum"), "{lost}");
+    let started = check(&formed(3), 33, known);
+    assert_eq!(started, Err(MemberError::OtherDirectory(NodeId(3))));
+    assert_eq!(check(&founded(), 33, known), Ok(()), "it can be replaced");
+}
+
+#[test]
 fn mem_15_a_process_that_does_not_know_the_machine_version_is_refused_for_good() {
     let old = Applicant { machine_newest: MachineVersion::FIRST, ..applicant(4, 4) };
     let refused = step_of(&founded(), &old).unwrap_err();
