@@ -4,15 +4,26 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
-use quorate_cluster_tests::harness::{Cluster, Options};
+use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 use std::fs;
-use std::time::Duration;
 
-/// The charter that a node has said that it has taken, by its founder and number, each time.
-fn formed(cluster: &Cluster, id: u64) -> usize {
-    let log = cluster.node(id).log();
-    let taken = |line: &&str| line.contains("has taken a charter") && line.contains("is_formed=true");
-    log.lines().filter(taken).count()
+/// Waits until a node has said that it has taken a charter, which is formed or not yet.
+async fn has_taken(cluster: &Cluster, id: u64, is_formed: bool) {
+    let field = format!("is_formed={is_formed}");
+    let says = |line: &str| line.contains("has taken a charter") && line.contains(&field);
+    eventually(&format!("node {id} has taken a charter, {field}"), LIFECYCLE_BOUND, || async {
+        let log = cluster.node(id).log();
+        hold(log.lines().any(says), || log.clone())
+    })
+    .await;
+}
+
+/// The identity of a node's cluster.
+async fn identity(cluster: &Cluster, id: u64) -> String {
+    let status = cluster.ctl(id, &["cluster_status"]).await.stdout;
+    let line = status.lines().find(|line| line.starts_with("Cluster name: "));
+    line.expect("a line with the name of the cluster").to_owned()
 }
 
 async fn serves(cluster: &Cluster) {
@@ -23,23 +34,24 @@ async fn serves(cluster: &Cluster) {
     }
 }
 
-/// The moments are spread over the whole founding, which takes less than a second.
+/// Each node is killed once: when it has taken the charter, or when it knows that all have.
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_02_nodes_that_are_killed_while_they_found_form_one_cluster() {
-    for milliseconds in [60, 150, 300, 450] {
+    for formed in [[false; 3], [true, false, false], [false, true, true], [true; 3]] {
         let cluster = Cluster::prepare(3, Options::default()).await;
         for id in 1..=3 {
             cluster.node(id).spawn();
         }
-        for id in [1, 2, 3] {
-            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        for (id, is_formed) in (1..).zip(formed) {
+            has_taken(&cluster, id, is_formed).await;
             cluster.node(id).kill9();
             cluster.node(id).spawn();
         }
         cluster.ready().await;
         serves(&cluster).await;
-        for id in 1..=3 {
-            assert_eq!(formed(&cluster, id), 1, "node {id}: {}", cluster.node(id).log());
+        let first = identity(&cluster, 1).await;
+        for id in 2..=3 {
+            assert_eq!(identity(&cluster, id).await, first, "{}", cluster.node(id).log());
         }
     }
 }
