@@ -64,17 +64,28 @@ async fn mem_14_one_survivor_of_three_goes_on_and_the_cluster_grows_again() {
     let look = recover(&cluster, 3, &[]);
     let said = text(&look);
     assert!(look.status.success(), "{said}");
-    for part in ["node 1 (", "node 2 (", "group 0: last entry", "group 12: last entry", "Nothing was changed"]
-    {
+    for part in [
+        "node 1 (",
+        "node 2 (",
+        "group 0: last entry",
+        "group 12: last entry",
+        "Nothing was changed",
+    ] {
         assert!(said.contains(part), "no {part:?} in:\n{said}");
     }
     let again = text(&recover(&cluster, 3, &[]));
     let lines = |said: &str| {
-        said.lines().filter_map(|line| line.split(", last command").next().map(str::to_owned)).collect::<Vec<_>>()
+        said.lines()
+            .filter_map(|line| line.split(", last command").next().map(str::to_owned))
+            .collect::<Vec<_>>()
     };
     assert_eq!(lines(&said), lines(&again), "nothing was changed");
     let done = recover(&cluster, 3, &["--yes"]);
     assert!(done.status.success() && text(&done).contains("in epoch 1"), "{}", text(&done));
+    let repeated = recover(&cluster, 3, &["--yes"]);
+    let said = text(&repeated);
+    assert!(repeated.status.success() && said.contains("Nothing to do"), "{said}");
+    assert!(said.contains("in epoch 1"), "no other epoch: {said}");
 
     let survivor = cluster.node(3);
     survivor.restart().await;
