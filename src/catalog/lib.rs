@@ -24,6 +24,7 @@ mod exchange;
 mod node;
 mod queue_entry;
 
+mod last_resort;
 mod member;
 mod member_command;
 mod membership;

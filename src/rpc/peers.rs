@@ -152,6 +152,11 @@ impl Peers {
         }
     }
 
+    /// The only data directory that is accepted from the node, if one is known.
+    pub(crate) fn directory(&self, node: NodeId) -> Option<Incarnation> {
+        self.nodes.lock().get(&node).and_then(|known| known.incarnation)
+    }
+
     /// Records a hello, from either direction, with the earlier boots of its directory. Returns the
     /// process that it replaces. `is_ours`: the directory belongs to this node's cluster. Then it has been
     /// joined, and if this node's copy of the catalog does not have it yet, the peer may be the only one

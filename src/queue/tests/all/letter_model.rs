@@ -420,6 +420,17 @@ impl Cluster {
         self.take_answers(group);
     }
 
+    /// The homes go on after the last resort (MEM 14).
+    pub fn last_resort(&mut self) {
+        self.proposals.clear();
+        self.sent.clear();
+        self.answers.clear();
+        for home in HOMES {
+            self.worlds.get_mut(&home).unwrap().leader(Command::LastResort);
+            self.restart(home);
+        }
+    }
+
     /// Continues until no work is left, while all existing targets accept letters.
     pub fn finish(&mut self) {
         self.commit(usize::MAX);
