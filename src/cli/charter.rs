@@ -1,6 +1,7 @@
 //! How the nodes of a new cluster agree on its charter before any of them begins a replica (MEM 2):
 //! what this node answers to the founder, and what it does itself.
 
+use super::joining::EnterError;
 use futures::future::join_all;
 use quorate_broker::Broker;
 use quorate_catalog::Catalog;
@@ -70,11 +71,25 @@ impl Charters {
 
     /// The nodes of the cluster that this node founds: those of the charter that its directory has
     /// written, or itself, if it is alone; none if another one founds.
-    pub(crate) fn founders(&self, charter: Option<&Charter>) -> BTreeSet<NodeId> {
-        match charter {
-            Some(it) if it.founder == self.directory() => it.directories.keys().copied().collect(),
-            None if self.0.nodes.len() == 1 => self.0.nodes.clone(),
-            Some(_) | None => BTreeSet::new(),
+    pub(crate) fn founders(
+        &self,
+        charter: Option<&Charter>,
+    ) -> Result<BTreeSet<NodeId>, EnterError> {
+        if let Some(charter) = charter {
+            let is_founder = charter.founder == self.directory();
+            let named = charter.directories.keys().copied();
+            return Ok(named.filter(|_| is_founder).collect());
+        }
+        let is_alone = self.0.nodes.len() == 1;
+        match self.0.database.founding()? {
+            Founding::Taken(charter) if is_alone => {
+                let others = charter.directories.keys().filter(|node| **node != self.0.me);
+                let others: Vec<_> = others.map(ToString::to_string).collect();
+                Err(EnterError::HasAgreed(others.join(", ")))
+            }
+            Founding::Empty | Founding::Taken(_) | Founding::Formed(_) => {
+                Ok(self.0.nodes.iter().copied().filter(|_| is_alone).collect())
+            }
         }
     }
 
@@ -257,8 +272,8 @@ pub(crate) async fn await_beginning(broker: Broker, charter: Charter, me: NodeId
         tracing::info!(
             "waiting for node {founder}, which begins the cluster that all nodes have agreed to form, or \
              for other nodes that have begun with it; if its data directory is lost for good: where a \
-             node has begun, stop that one and make it the whole cluster (quorate recover-quorum); where \
-             none has, stop all nodes, set aside the data directories of all (setting data_dir), and \
+             node has begun, stop that one and make it the whole cluster (quorate recover-quorum), and \
+             start this one again; where none has, stop all nodes, set aside the data directories of all (setting data_dir), and \
              start them with empty ones"
         );
     }

@@ -44,6 +44,12 @@ pub(crate) enum EnterError {
         /// Its answer.
         text: String,
     },
+    /// The directory has agreed to form a cluster with others (MEM 2).
+    #[error(
+        "setting cluster: this data directory has agreed to form a cluster with nodes {0}, and does not \
+         form one by itself: name them, or set the directory aside (setting data_dir)"
+    )]
+    HasAgreed(String),
     /// Its data directory cannot be read or written.
     #[error("setting data_dir: {0}")]
     Storage(#[from] StorageError),
@@ -225,10 +231,16 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
 
 /// What follows from one round of answers. What a member says outweighs what others do not know.
 fn verdict(answers: &BTreeMap<NodeId, Answer>) -> Verdict {
-    for answer in answers.values() {
-        if let Answer::Joined(joined) = answer {
-            return Verdict::Joins(joined.clone());
-        }
+    let joined = answers.iter().filter_map(|(by, answer)| {
+        if let Answer::Joined(joined) = answer { Some((*by, joined)) } else { None }
+    });
+    let joined: Vec<_> = joined.collect();
+    if let Some(((first, one), others)) = joined.split_first() {
+        let is_other = |it: &Joined| (it.shape.cluster, it.epoch) != (one.shape.cluster, one.epoch);
+        return match others.iter().find(|(_, other)| is_other(other)) {
+            Some((by, _)) => Verdict::Ends { by: *by, text: two_clusters(*first) },
+            None => Verdict::Joins((*one).clone()),
+        };
     }
     for (by, answer) in answers {
         if let Answer::Refused { text, is_final: true } = answer {
@@ -241,6 +253,14 @@ fn verdict(answers: &BTreeMap<NodeId, Answer>) -> Verdict {
     }
     let is_founder = answers.values().any(|answer| *answer == Answer::Founder);
     if is_founder { Verdict::Founds } else { Verdict::Waits }
+}
+
+/// Two nodes have been made a whole cluster each (MEM 14), or the setting names nodes of two clusters.
+fn two_clusters(other: NodeId) -> String {
+    format!(
+        "it and node {other} belong to different clusters, and both would let this node in: name nodes of \
+         one cluster only (setting cluster); if the last resort was used on both, set one of them aside"
+    )
 }
 
 /// A node that has another cluster secret than this process, if that proves this process wrong: the node

@@ -5,8 +5,9 @@
 use clap::Parser;
 use quorate_raft::{LastResortError, ReplicaSurvey, Survey};
 use quorate_storage::{Database, OpenError, Options as StorageOptions, owner};
-use quorate_types::{GroupId, Incarnation, WallTime};
+use quorate_types::{GroupId, Incarnation, ResourceName, WallTime};
 use std::{
+    collections::BTreeMap,
     fmt::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -120,7 +121,7 @@ struct Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Survey { node, abandoned, epoch, replicas, lost, .. } = self.survey;
+        let Survey { node, abandoned, epoch, replicas, lost, behind, .. } = self.survey;
         let path = self.path.display();
         writeln!(f, "The last resort makes node {node} the whole cluster, with what {path} has.")?;
         writeln!(f, "The directory is of epoch {}.\n", epoch.number())?;
@@ -139,17 +140,33 @@ impl fmt::Display for Report<'_> {
         if !lost.is_empty() {
             writeln!(
                 f,
-                "\nIt has nothing of these groups. Their queues are lost, with all messages:"
+                "\nIt has nothing that counts of these groups. Their queues are lost, with all messages:"
             )?;
+            queues(f, lost)?;
         }
-        for (group, queues) in lost {
-            writeln!(f, "  group {group}: {} queues", queues.len())?;
-            for queue in queues {
-                writeln!(f, "    queue '{}' in vhost '{}'", queue.name, queue.vhost)?;
-            }
+        if !behind.is_empty() {
+            writeln!(f, "\nThese queues are lost too: they were made after the last entry:")?;
+            queues(f, behind)?;
         }
-        writeln!(f)
+        writeln!(
+            f,
+            "\nUse it on one data directory only: a second one becomes a second cluster, and the two do not \
+             notice each other.\n"
+        )
     }
+}
+
+fn queues(
+    f: &mut fmt::Formatter<'_>,
+    groups: &BTreeMap<GroupId, Vec<ResourceName>>,
+) -> fmt::Result {
+    for (group, queues) in groups {
+        writeln!(f, "  group {group}: {} queues", queues.len())?;
+        for queue in queues {
+            writeln!(f, "    queue '{}' in vhost '{}'", queue.name, queue.vhost)?;
+        }
+    }
+    Ok(())
 }
 
 impl Report<'_> {

@@ -59,7 +59,8 @@ pub(crate) enum WiringError {
     Enter(#[from] joining::EnterError),
     /// The last resort was interrupted (MEM 14).
     #[error(
-        "setting data_dir: `quorate recover-quorum` was interrupted on data directory {0}: run it again"
+        "setting data_dir: `quorate recover-quorum` was interrupted on data directory {0}: run it again, or, \
+         if another node goes on in the place of all, set the directory aside"
     )]
     Recovering(PathBuf),
     /// The data directory cannot be read or written.
@@ -215,7 +216,7 @@ impl Prepared {
         }
         let (charter, is_founding) = (self.charters.formed()?, raft.first.is_none());
         let founders = is_founding.then(|| self.charters.founders(charter.as_ref()));
-        raft.founders = founders.unwrap_or_default();
+        raft.founders = founders.transpose()?.unwrap_or_default();
         let Self { broker, inbox, sinks, links, cluster, database, fatal, .. } = self;
         let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks);
         let groups = Arc::new(groups.await?);

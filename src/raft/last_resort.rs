@@ -58,7 +58,10 @@ const READ_BYTES: usize = 2 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum LastResortError {
     /// The directory has nothing of a cluster.
-    #[error("the data directory belongs to no cluster")]
+    #[error(
+        "the data directory belongs to no cluster, or to one that has not begun: nothing was confirmed by \
+         it, and it can be set aside with those of the other nodes"
+    )]
     NoCluster,
     /// The directory's own copy of the catalog does not count it as a member.
     #[error("the data directory is not that of a member of its cluster: {0}")]
@@ -94,6 +97,8 @@ pub struct Survey {
     pub replicas: BTreeMap<GroupId, ReplicaSurvey>,
     /// Groups of which it has none that counts, with the queues that are lost with them.
     pub lost: BTreeMap<GroupId, Vec<ResourceName>>,
+    /// Queues that were made in the other groups after the last entry that the directory has.
+    pub behind: BTreeMap<GroupId, Vec<ResourceName>>,
     /// A last resort was interrupted, which begins the epoch.
     is_recovering: bool,
     /// The highest number of a replica that the directory has had.
@@ -135,6 +140,7 @@ impl Survey {
             epoch: identity.epoch,
             replicas: BTreeMap::new(),
             lost: BTreeMap::new(),
+            behind: BTreeMap::new(),
             is_recovering: identity.is_recovering,
             highest: ReplicaNumber(0),
             catalog,
@@ -143,17 +149,27 @@ impl Survey {
         for group in all_groups(shape) {
             match survey.replica(group)? {
                 Some(replica) => {
+                    let last = replica.last.or(replica.applied).map_or(0, |last| last.index.0);
+                    let names = survey.queues_behind(group, last);
+                    if !names.is_empty() {
+                        survey.behind.insert(group, names);
+                    }
                     survey.replicas.insert(group, replica);
                 }
                 None => {
-                    let queues = survey.catalog.queues_of_home(Home::Group(group), None);
-                    let names = queues.map(|entry| entry.name.clone()).collect();
+                    let names = survey.queues_behind(group, 0);
                     survey.lost.insert(group, names);
                 }
             }
         }
         survey.check()?;
         Ok(survey)
+    }
+
+    /// Queues of the catalog that were made in a group after an index.
+    fn queues_behind(&self, group: GroupId, index: u64) -> Vec<ResourceName> {
+        let queues = self.catalog.queues_of_home(Home::Group(group), None);
+        queues.filter(|it| it.id.index > index).map(|it| it.name.clone()).collect()
     }
 
     /// The directory's replica of a group, if it has one that holds anything and is not over.
@@ -227,7 +243,7 @@ impl Survey {
         // Binaries that know no epochs refuse the directory from now on (MEM 15).
         database.machine_mark().raise(MachineVersion::LAST_RESORT.max(self.catalog.machine()))?;
         for (group, number) in self.anew() {
-            self.begin_anew(group, number).await?;
+            self.begin_anew(group, number, epoch).await?;
         }
         for (group, replica) in &self.replicas {
             self.go_on_alone(*group, replica, now).await?;
@@ -241,6 +257,7 @@ impl Survey {
         &self,
         group: GroupId,
         number: ReplicaNumber,
+        epoch: Epoch,
     ) -> Result<(), LastResortError> {
         let former = self.database.replica(group)?.map_or(ReplicaNumber(0), |it| it.number);
         let (sender, removed) = oneshot::channel();
@@ -251,7 +268,9 @@ impl Survey {
         let store = self.database.group(group)?;
         let queues = self.catalog.queues_of_home(Home::Group(group), None);
         let highest = queues.map(|entry| entry.id).map(|QueueId { index, .. }| index).max();
-        let index = LogIndex(highest.unwrap_or(0).saturating_add(ANEW));
+        // A group that begins anew a second time may have had queues that the catalog has no more.
+        let distance = ANEW.saturating_mul(u64::from(epoch.number()).max(1));
+        let index = LogIndex(highest.unwrap_or(0).saturating_add(distance));
         let at = EntryId { term: Term(1), leader: NodeId(0), index };
         let stored = StoredMembership::new(Some(log_id(at)), self.alone(number));
         let checkpoint = Checkpoint::new(at, encode_stored_membership(&stored), Vec::new());

@@ -262,7 +262,7 @@ fn check_epoch(node: NodeId, theirs: Epoch, ours: Epoch) -> Result<(), Refusal> 
     Err(if both { Refusal::OtherEpoch(node) } else { Refusal::Epoch { node, theirs, ours } })
 }
 
-fn node_id(number: u32) -> Result<NodeId, Refusal> {
+pub(crate) fn node_id(number: u32) -> Result<NodeId, Refusal> {
     u16::try_from(number).map(NodeId).map_err(|_| Refusal::NoHello)
 }
 

@@ -8,7 +8,7 @@ use crate::{
     dial::keep_linked,
     door::Door,
     frame::{Head, Outgoing},
-    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello},
+    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello, node_id},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     machine::MachineCell,
     payload::Payload,
@@ -174,8 +174,13 @@ impl Shared {
         hello(&self.me(), &self.config.former_boots, &self.config.cluster, self.members, to)
     }
 
-    /// Checks that do not depend on earlier facts about the peer.
+    /// Checks that do not depend on earlier facts about the peer, but that its directory was not
+    /// forgotten. That comes first: every release knows this answer and ends by it, also one that knows
+    /// no epochs (MEM 11, MEM 14).
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
+        if self.peers.has_forgotten(Incarnation(theirs.incarnation)) {
+            return Err(Refusal::Forgotten(node_id(theirs.node)?));
+        }
         let config = &self.config;
         examine(theirs, config.me, &config.cluster, self.members, config.machine.present())
     }

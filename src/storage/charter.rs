@@ -53,9 +53,10 @@ impl Database {
         let belongs = self.identity().cluster.is_some()
             || self.group(GroupId::CATALOG)?.log_state().last.is_some();
         Ok(match record {
-            Some((charter, is_formed)) if is_formed || belongs => Founding::Formed(Some(charter)),
-            Some((charter, _)) => Founding::Taken(charter),
-            None if belongs => Founding::Formed(None),
+            Some((charter, true)) => Founding::Formed(Some(charter)),
+            // It came into its cluster in another way: that all have taken the charter is not known.
+            Some(_) | None if belongs => Founding::Formed(None),
+            Some((charter, false)) => Founding::Taken(charter),
             None => Founding::Empty,
         })
     }

@@ -15,8 +15,8 @@ use quorate_rpc::{
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
     BootNumber, ClusterId, Epoch, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId,
-    QueueType, ReplicaNumber, ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term,
-    VhostName,
+    QueueType, ReplicaNumber, ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber,
+    Term, VhostName,
 };
 use std::{
     collections::BTreeMap,
