@@ -318,6 +318,8 @@ fn awaited(answers: &BTreeMap<NodeId, Answer>, wait: Option<&FoundingWait>) -> S
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::panic, reason = "tests")]
+
     use super::*;
 
     fn of(answers: &[Answer]) -> Verdict {
@@ -389,6 +391,19 @@ mod tests {
         let invalid = wire::Joined { queue_groups: 1 << 20, ..told() };
         assert!(matches!(super::joined(invalid), Answer::Silent(_)));
         assert!(matches!(answer(EnterReply { reply: None }), Answer::Silent(_)));
+    }
+
+    #[test]
+    fn mem_14_a_process_that_two_clusters_would_let_in_joins_none() {
+        let joins = |told| answer(EnterReply { reply: Some(Reply::Joined(told)) });
+        let later = wire::Joined { epoch: 2 << 50, ..told() };
+        let Verdict::Ends { by, text } = of(&[joins(told()), silent(), joins(later)]) else {
+            panic!("it joins one of them");
+        };
+        assert_eq!(by, NodeId(4));
+        assert!(text.starts_with("it and node 2 belong to different clusters"), "{text}");
+        let of_one = wire::Joined { peers: Vec::new(), ..told() };
+        assert!(matches!(of(&[joins(told()), joins(of_one)]), Verdict::Joins(_)));
     }
 
     #[test]
