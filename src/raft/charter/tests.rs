@@ -72,11 +72,10 @@ fn mem_02_the_founder_waits_for_all_and_begins_anew_when_a_directory_is_lost() {
     let lost = [both[0].clone(), (3, hello(33, Founding::Empty))];
     let second = Founding::Taken(charter(1, 2, [1, 2, 33]));
     assert_eq!(next(&taken, &lost), FoundingStep::Store(second));
-    assert_eq!(
-        next(&Founding::Empty, &both),
-        wait(FoundingWait::OtherFounder(vec![NodeId(2), NodeId(3)])),
-        "the founder itself is lost"
-    );
+    let others = both.into_iter().map(|(node, hello)| (NodeId(node), hello)).collect();
+    let anew = (NodeId(1), Incarnation(11));
+    let founder_lost = next_founding_step(&Founding::Empty, anew, &list(), &others);
+    assert_eq!(founder_lost, wait(FoundingWait::OtherFounder(vec![NodeId(2), NodeId(3)])));
     let other = FoundingHello { nodes: [NodeId(1), NodeId(2)].into(), ..two().1 };
     let other = next(&Founding::Empty, &[(2, other), three()]);
     assert_eq!(other, wait(FoundingWait::OtherNodes(vec![NodeId(2)])));
