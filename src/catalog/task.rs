@@ -24,8 +24,7 @@ use std::{collections::BTreeMap, fmt};
 pub const TASKS_MAX: usize = 100;
 /// Tasks of one virtual host that have not ended, at most: others shall be able to have some.
 pub const VHOST_TASKS_MAX: usize = 40;
-/// Tasks of one queue that have not ended or have messages under way, at most. Its group keeps the
-/// progress of more.
+/// Tasks of one queue that have not ended or have messages under way, at most.
 pub const QUEUE_TASKS_MAX: usize = 8;
 /// Ended tasks that are kept for lists, at most.
 pub const ENDED_TASKS_MAX: usize = 100;
@@ -88,7 +87,7 @@ pub enum TaskState {
     Paused,
     /// It has looked at all messages, or has taken as many as it was to take.
     Done,
-    /// It was cancelled; what was under way arrives.
+    /// It was cancelled. What was under way arrives.
     Cancelled,
     /// The queue has ended. What was under way arrives, and is not reported any more.
     QueueEnded,
@@ -438,9 +437,9 @@ impl Catalog {
         let ended = self.tasks.values().filter(is_of);
         let ended: Vec<_> = ended.map(|task| (task.id, task.created_at)).collect();
         // The command has no time of its own.
-        ended.into_iter().for_each(|(id, at)| {
+        for (id, at) in ended {
             self.set_task_state(id, TaskState::QueueEnded, at, out);
-        });
+        }
     }
 }
 

@@ -174,9 +174,8 @@ impl Shared {
         hello(&self.me(), &self.config.former_boots, &self.config.cluster, self.members, to)
     }
 
-    /// Checks that do not depend on earlier facts about the peer, but that its directory was not
-    /// forgotten. That comes first: every release knows this answer and ends by it, also one that knows
-    /// no epochs (MEM 11, MEM 14).
+    /// Checks of a peer without earlier facts about it. That its directory was forgotten comes first:
+    /// every release ends by that answer, also one that knows no epochs (MEM 11, MEM 14).
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
         if self.peers.has_forgotten(Incarnation(theirs.incarnation)) {
             return Err(Refusal::Forgotten(node_id(theirs.node)?));

@@ -334,7 +334,9 @@ impl Cluster {
             return Err(MemberError::NoMajority);
         }
         let newcomer = &applicant.newcomer;
-        self.check_charter(newcomer)?;
+        let links = self.base.context.peers.links();
+        let known = links.and_then(|links| links.directory(newcomer.node));
+        check_charter(&self.base.catalog.read(), newcomer, known)?;
         let step = step(&self.base.catalog.read(), founders, applicant)?;
         match step {
             Step::Founder => return Ok(Entrance::Founder),
@@ -344,12 +346,6 @@ impl Cluster {
         }
         let epoch = self.base.context.peers.links().map(Links::epoch).unwrap_or_default();
         joined(&self.base.catalog.read(), newcomer, epoch).map(Entrance::Joined)
-    }
-
-    /// Before there are members, the charter names the directories of nodes that have not started yet.
-    fn check_charter(&self, newcomer: &Newcomer) -> Result<(), MemberError> {
-        let Some(links) = self.base.context.peers.links() else { return Ok(()) };
-        check_charter(&self.base.catalog.read(), newcomer, links.directory(newcomer.node))
     }
 
     /// The automatic replacement (MEM 10). An applicant that may not do it waits until it is

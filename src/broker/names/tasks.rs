@@ -1,6 +1,6 @@
 //! Tasks, as operators create, control and list them.
 
-use crate::{context::CallError, views::administration::Tasks};
+use crate::{context::CallError, views::administration::MessageTasks};
 use quorate_catalog::{
     Access, Catalog, CatalogCommand, CatalogReply, Denial, Resource, TaskCommand, TaskControl,
     TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, delays_for, filter_of, refusal,
@@ -126,7 +126,7 @@ impl TaskRequest {
     }
 }
 
-impl Tasks<'_> {
+impl MessageTasks<'_> {
     /// Whether a user may have such a task carried out: it needs what it would need to consume the
     /// queue, and to publish to where the messages go.
     ///

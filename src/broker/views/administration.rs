@@ -1,4 +1,5 @@
-//! What the management floor sees and changes of a node: `Views`, `Operator`, `DryRuns` and `Tasks`.
+//! What the management floor sees and changes of a node: `Views`, `Operator`, `DryRuns` and
+//! `MessageTasks`.
 
 use crate::{Broker, node::Node};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub struct DryRuns<'a>(pub(crate) &'a Arc<Node>);
 
 /// The tasks that move messages (LET 1). Nobody is asked whether they may, but by `check`.
 #[derive(Clone, Copy, Debug)]
-pub struct Tasks<'a>(pub(crate) &'a Arc<Node>);
+pub struct MessageTasks<'a>(pub(crate) &'a Arc<Node>);
 
 impl Broker {
     /// What is to be seen of this node.
@@ -34,8 +35,8 @@ impl Broker {
 
     /// The tasks that move messages.
     #[must_use]
-    pub fn tasks(&self) -> Tasks<'_> {
-        Tasks(&self.0)
+    pub fn tasks(&self) -> MessageTasks<'_> {
+        MessageTasks(&self.0)
     }
 
     /// What changes through this node would do.

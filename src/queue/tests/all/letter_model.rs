@@ -71,7 +71,7 @@ pub struct Cluster {
     /// The worker's copy, which may be outdated.
     copy: Catalog,
     /// Commands that the worker has proposed and the log does not have yet.
-    proposals: VecDeque<Command>,
+    pub proposals: VecDeque<Command>,
     pub source: QueueId,
     pub targets: Vec<QueueId>,
     /// Every batch ever sent; any of them may arrive at any time, any number of times.
@@ -418,17 +418,6 @@ impl Cluster {
             self.worker = LetterWorker::default();
         }
         self.take_answers(group);
-    }
-
-    /// The homes go on after the last resort (MEM 14).
-    pub fn last_resort(&mut self) {
-        self.proposals.clear();
-        self.sent.clear();
-        self.answers.clear();
-        for home in HOMES {
-            self.worlds.get_mut(&home).unwrap().leader(Command::LastResort);
-            self.restart(home);
-        }
     }
 
     /// Continues until no work is left, while all existing targets accept letters.
