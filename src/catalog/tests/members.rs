@@ -407,15 +407,14 @@ fn mem_01_the_records_are_those_of_members_forgotten_directories_and_placements(
     assert_eq!(world.catalog, world.reloaded());
 }
 
-#[test]
-fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
-    let alone = |replicas: &[(u16, u32)]| M::LastResort {
-        node: NodeId(3),
-        replicas: replicas
-            .iter()
-            .map(|(group, it)| (GroupId(*group), ReplicaNumber(*it)))
-            .collect(),
-    };
+/// Node 3 alone, with these replicas by their groups.
+fn alone(replicas: &[(u16, u32)]) -> M {
+    let replica = |(group, it): &(u16, u32)| (GroupId(*group), ReplicaNumber(*it));
+    M::LastResort { node: NodeId(3), replicas: replicas.iter().map(replica).collect() }
+}
+
+/// Node 3 has been made the only member, with nothing of group 1, which has begun anew.
+fn left_alone() -> World {
     let mut world = World::founded(3, 2);
     let early = world.member_refused(alone(&[(0, 0), (1, 0), (2, 0)]));
     assert_eq!(early, D::TooEarly { machine: MachineVersion::MEMBERS });
@@ -429,8 +428,6 @@ fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
     let without = world.member_refused(alone(&[(0, 0), (1, 9)]));
     assert_eq!(without, D::NoGroup { group: GroupId(2) });
     let start = world.catalog.live_session(NodeId(1)).unwrap();
-
-    // It has nothing of group 1, which begins anew.
     world.member(alone(&[(0, 0), (1, 9), (2, 0)]));
     let members: Vec<_> = world.catalog.members().map(|(node, it)| (node, it.state)).collect();
     assert_eq!(members, [(NodeId(3), MemberState::Member)]);
@@ -444,7 +441,12 @@ fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
     assert!(!world.catalog.is_forgotten(Incarnation(3)) && world.catalog.is_fenced(start));
     assert_eq!(world.catalog.next_replica_number(), ReplicaNumber(10));
     assert_eq!(world.catalog, world.reloaded());
+    world
+}
 
+#[test]
+fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
+    let mut world = left_alone();
     let back = world.member_refused(M::Join(newcomer(1, 1)));
     assert_eq!(back, D::Forgotten { node: NodeId(1) });
     world.join(1, 11);
