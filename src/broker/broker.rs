@@ -4,6 +4,7 @@ use crate::{
     base::Base,
     client::ConnectionInfo,
     front::{clients::drained, connection::Connection, connection_state::ConnectionState},
+    leader::redrive::{self, IsShort},
     node::Node,
     settings::BrokerSettings,
 };
@@ -60,7 +61,9 @@ impl Broker {
         context.spawn(Arc::clone(&node.exclusive).compare_own_names());
         context.spawn(Arc::clone(&node.alarms).watch_alarms());
         context.spawn(Arc::clone(&node.letters).run());
-        context.spawn(Arc::clone(&node.tasks).run());
+        let alarms = Arc::clone(&node.alarms);
+        let is_short = IsShort(Box::new(move || alarms.reason().is_some()));
+        context.spawn(redrive::Tasks::new(&node.base, is_short).run());
         context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 

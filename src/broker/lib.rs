@@ -60,7 +60,7 @@ pub use quorate_client::{
 pub use quorate_raft::{DrainError, TransferError};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use views::{
-    administration::{DryRuns, Operator, Views},
+    administration::{DryRuns, MessageTasks, Operator, Views},
     browse,
     dry_run::{DryRun, QUEUES_MAX},
     excess::{Bounds, Excess},

@@ -4,12 +4,7 @@ use crate::{
     base::Base,
     cluster::{Cluster, alarms::Alarms, failures::Failures},
     front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
-    leader::{
-        Leader,
-        dead_letter::DeadLetters,
-        redrive::{IsShort, Tasks},
-        timer::Timer,
-    },
+    leader::{Leader, dead_letter::DeadLetters, timer::Timer},
     names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
     views::turns::Turns,
 };
@@ -20,7 +15,6 @@ use std::sync::Arc;
 pub(crate) struct Node {
     pub(crate) base: Base,
     pub(crate) letters: Arc<DeadLetters>,
-    pub(crate) tasks: Arc<Tasks>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) replies: Arc<DirectReplies>,
@@ -43,8 +37,6 @@ impl Node {
         let letters = DeadLetters::new(&base);
         let clients = Arc::new(Clients::new(&base));
         let alarms = Arc::new(Alarms::new(&base, &clients));
-        let watched = Arc::clone(&alarms);
-        let tasks = Tasks::new(&base, IsShort(Box::new(move || watched.reason().is_some())));
         let replies = Arc::new(DirectReplies::new(&base, &clients));
         let publisher = Arc::new(Publisher::new(&base, &clients, &replies, &alarms));
         let queues = Arc::new(Queues::new(&base, &configurer));
@@ -54,7 +46,6 @@ impl Node {
         let cluster = Arc::new(Cluster::new(&base, &clients, &leader, &failures));
         Arc::new(Self {
             letters,
-            tasks,
             clients,
             alarms,
             replies,

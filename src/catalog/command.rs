@@ -109,6 +109,9 @@ impl CatalogCommand {
         {
             return MachineVersion::RETRIES;
         }
+        if let Self::Members(MemberCommand::LastResort { .. }) = self {
+            return MachineVersion::LAST_RESORT;
+        }
         MachineVersion::FIRST
     }
 

@@ -24,6 +24,7 @@ mod exchange;
 mod node;
 mod queue_entry;
 
+mod last_resort;
 mod member;
 mod member_command;
 mod membership;
@@ -42,6 +43,7 @@ mod policy_definition;
 mod policy_parse;
 mod policy_pattern;
 mod task;
+mod task_bounds;
 mod term;
 
 mod denial;
@@ -108,8 +110,9 @@ pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{bound_position, server_given_name, server_named_queue};
 pub use setting_source::{Setting, SettingSource};
 pub use task::{
-    ENDED_TASKS_MAX, QUEUE_TASKS_MAX, TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder,
-    TaskRecord, TaskState, TaskTarget, VHOST_TASKS_MAX, filter_of,
+    ENDED_TASKS_MAX, TaskCommand, TaskControl, TaskKind, TaskOrder, TaskRecord, TaskState,
+    TaskTarget, filter_of,
 };
+pub use task_bounds::{QUEUE_TASKS_MAX, TASKS_MAX, VHOST_TASKS_MAX};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -285,14 +285,18 @@ impl Catalog {
                 note(&mut digest, 9, &row, self.topic_permission_record(&row).as_ref());
             }
         }
+        self.note_version(&key);
+        self.digest = digest;
+        out.changes.push(key);
+    }
+
+    fn note_version(&mut self, key: &CatalogKey) {
         if key.decides_access() {
             self.access_version = DerivedIndex(self.version);
         }
         if !matches!(key, CatalogKey::Task(_)) {
             self.routing_version = DerivedIndex(self.version);
         }
-        self.digest = digest;
-        out.changes.push(key);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Commands that change members and placements, from machine version 2 on (MEM 1).
 
 use crate::{command::CatalogReply, denial::MemberDenial, machine::Catalog, output::CatalogOutput};
-use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId};
-use std::collections::BTreeSet;
+use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A change of members or placements. A repeat of each is harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,14 @@ pub enum MemberCommand {
         /// Number of the placement.
         number: u64,
     },
+    /// The node goes on alone: all others are lost for good (MEM 14). From machine version 4 on, and
+    /// never proposed: it is written into the log of a node that does not run.
+    LastResort {
+        /// Id of the node.
+        node: NodeId,
+        /// Its replica of each group, that of the catalog among them.
+        replicas: BTreeMap<GroupId, ReplicaNumber>,
+    },
 }
 
 /// A directory that asks to serve a node (MEM 3).
@@ -90,7 +98,8 @@ impl MemberCommand {
             | Self::Revive { node }
             | Self::Forget { node, .. }
             | Self::Replace { by: Newcomer { node, .. }, .. }
-            | Self::Remove { node } => format!("node {node}"),
+            | Self::Remove { node }
+            | Self::LastResort { node, .. } => format!("node {node}"),
             Self::Place { group, .. } | Self::Reached { group, .. } => {
                 format!("placement of group {group}")
             }
@@ -132,6 +141,7 @@ impl Catalog {
                 self.place_group(*group, *number, nodes, out)
             }
             MemberCommand::Reached { group, number } => self.reached(*group, *number, out),
+            MemberCommand::LastResort { node, replicas } => self.last_resort(*node, replicas, out),
         }
     }
 }

@@ -198,7 +198,7 @@ impl Catalog {
     }
 
     /// Fences all starts of the node (SES 6), and remembers the directory.
-    fn forget_directory(
+    pub(crate) fn forget_directory(
         &mut self,
         node: NodeId,
         incarnation: Incarnation,
@@ -210,7 +210,12 @@ impl Catalog {
         self.node_down(node, start, out);
     }
 
-    fn set_member(&mut self, node: NodeId, member: MemberRecord, out: &mut CatalogOutput) {
+    pub(crate) fn set_member(
+        &mut self,
+        node: NodeId,
+        member: MemberRecord,
+        out: &mut CatalogOutput,
+    ) {
         if self.member(node) != Some(&member) {
             self.membership.members.insert(node, member);
             self.changed(CatalogKey::Member(node), out);

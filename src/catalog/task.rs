@@ -20,19 +20,8 @@ use quorate_types::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// Tasks that have not ended, at most.
-pub const TASKS_MAX: usize = 100;
-/// Tasks of one virtual host that have not ended, at most: others shall be able to have some.
-pub const VHOST_TASKS_MAX: usize = 40;
-/// Tasks of one queue that have not ended or have messages under way, at most. Its group keeps the
-/// progress of more.
-pub const QUEUE_TASKS_MAX: usize = 8;
 /// Ended tasks that are kept for lists, at most.
 pub const ENDED_TASKS_MAX: usize = 100;
-/// Parts of a filter, at most.
-const FILTER_PARTS_MAX: usize = 32;
-/// Bytes of a filter, at most.
-const FILTER_BYTES_MAX: usize = 8_192;
 
 /// What is done with the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +77,7 @@ pub enum TaskState {
     Paused,
     /// It has looked at all messages, or has taken as many as it was to take.
     Done,
-    /// It was cancelled; what was under way arrives.
+    /// It was cancelled. What was under way arrives.
     Cancelled,
     /// The queue has ended. What was under way arrives, and is not reported any more.
     QueueEnded,
@@ -315,30 +304,7 @@ impl Catalog {
         if self.task_of_nonce(nonce).is_some() {
             return Ok(());
         }
-        if self.queue_by_id(order.queue).is_none() {
-            return Err(TaskDenial::NoQueue);
-        }
-        let count = |counts: &dyn Fn(&TaskRecord) -> bool| {
-            self.tasks.values().filter(|task| counts(task)).count()
-        };
-        if count(&|task| task.state.is_active()) >= TASKS_MAX {
-            return Err(TaskDenial::TooMany { most: TASKS_MAX as u32 });
-        }
-        let is_of_vhost = |task: &TaskRecord| task.order.name.vhost == order.name.vhost;
-        if count(&|task| task.state.is_active() && is_of_vhost(task)) >= VHOST_TASKS_MAX {
-            return Err(TaskDenial::TooManyOfVhost { most: VHOST_TASKS_MAX as u32 });
-        }
-        // The group keeps the progress of a cancelled task until all has arrived.
-        let is_kept = |task: &TaskRecord| task.state.is_active() || task.counts.under_way > 0;
-        if count(&|task| task.order.queue == order.queue && is_kept(task)) >= QUEUE_TASKS_MAX {
-            return Err(TaskDenial::TooManyOfQueue { most: QUEUE_TASKS_MAX as u32 });
-        }
-        // What the parts mean is not looked at here: a later release may know more of them (MEM 15).
-        let bytes =
-            order.filter.iter().map(|(part, value)| part.len() + value.len()).sum::<usize>();
-        if order.filter.len() > FILTER_PARTS_MAX || bytes > FILTER_BYTES_MAX {
-            return Err(TaskDenial::Filter);
-        }
+        self.check_task(order)?;
         let mut id = TaskId(self.version().0);
         while self.tasks.contains_key(&id) {
             id.0 += 1;
@@ -438,9 +404,9 @@ impl Catalog {
         let ended = self.tasks.values().filter(is_of);
         let ended: Vec<_> = ended.map(|task| (task.id, task.created_at)).collect();
         // The command has no time of its own.
-        ended.into_iter().for_each(|(id, at)| {
+        for (id, at) in ended {
             self.set_task_state(id, TaskState::QueueEnded, at, out);
-        });
+        }
     }
 }
 

@@ -2,17 +2,21 @@
 //! it begins any replica (MEM 2, MEM 3, MEM 10).
 //!
 //! It asks all other nodes of its settings at once, and again until an answer decides: it joins, goes
-//! on as a founder, or ends. A new cluster is formed only when every other node has answered that it
-//! knows none; a node that is silent may belong to one.
+//! on as a founder, or ends. A new cluster is formed only when all of them have agreed on it (`charter`);
+//! a node that is silent may belong to one.
 
+use super::charter::{Charters, Clients, Progress};
 use futures::future::join_all;
 use quorate_broker::Joined;
 use quorate_catalog::ClusterShape;
 use quorate_management::wire::{
-    self, EnterReply, EnterRequest, enter_reply::Reply, members_client::MembersClient,
+    self, EnterReply, EnterRequest, enter_reply::Reply, founding_client::FoundingClient,
+    members_client::MembersClient,
 };
+use quorate_raft::FoundingWait;
 use quorate_rpc::{Connector, HandshakeError};
-use quorate_types::{ClusterId, MachineVersion, NodeId, ReplicaNumber};
+use quorate_storage::StorageError;
+use quorate_types::{ClusterId, Epoch, MachineVersion, NodeId, ReplicaNumber};
 use std::{collections::BTreeMap, error::Error, io, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
@@ -27,20 +31,31 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// While it waits, it says this often what for.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The others will not let this process in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node {me} cannot enter the cluster: node {by} answers: {text}")]
-pub(crate) struct Refusal {
-    /// Id of this node.
-    pub(crate) me: NodeId,
-    /// The node that refuses it.
-    pub(crate) by: NodeId,
-    /// Its answer.
-    pub(crate) text: String,
+/// Why a process does not enter.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum EnterError {
+    /// The others will not let it in.
+    #[error("node {me} cannot enter the cluster: node {by} answers: {text}")]
+    Refused {
+        /// Id of this node.
+        me: NodeId,
+        /// The node that refuses it.
+        by: NodeId,
+        /// Its answer.
+        text: String,
+    },
+    /// The directory has agreed to form a cluster with others (MEM 2).
+    #[error(
+        "setting cluster: this data directory has agreed to form a cluster with nodes {0}, and does not \
+         form one by itself: name them, or set the directory aside (setting data_dir)"
+    )]
+    HasAgreed(String),
+    /// Its data directory cannot be read or written.
+    #[error("setting data_dir: {0}")]
+    Storage(#[from] StorageError),
 }
 
 /// A process that asks.
-#[derive(Debug)]
 pub(crate) struct Newcomer {
     /// Id of this node.
     pub(crate) me: NodeId,
@@ -48,8 +63,9 @@ pub(crate) struct Newcomer {
     pub(crate) request: EnterRequest,
     /// The other nodes of its settings, and their rpc addresses.
     pub(crate) others: BTreeMap<NodeId, String>,
-    /// Its directory belongs to no cluster yet, so that it may found one.
-    pub(crate) may_found: bool,
+    /// What its directory has of a charter; `None` if it belongs to a cluster, so that it may not found
+    /// one.
+    pub(crate) charters: Option<Charters>,
 }
 
 /// The outcome of a question to one node.
@@ -82,8 +98,9 @@ enum Verdict {
     Waits,
 }
 
-/// Asks until it is decided how this process goes on: `None` as a founder. Nothing is changed when it
-/// is cancelled. Calls `waits` with what is waited for, after each round.
+/// Asks until it is decided how this process goes on: `None` as a founder. When it is cancelled, the
+/// directory may have taken a charter, and nothing else is changed. Calls `waits` with what is waited
+/// for, after each round.
 ///
 /// # Errors
 /// The cluster refuses the process for good.
@@ -91,45 +108,62 @@ pub(crate) async fn enter(
     newcomer: &Newcomer,
     connector: &Connector,
     waits: impl Fn(String),
-) -> Result<Option<Joined>, Refusal> {
-    let clients: Vec<_> =
-        newcomer.others.iter().map(|(node, address)| (*node, client(address, connector))).collect();
+) -> Result<Option<Joined>, EnterError> {
+    let channels: Vec<_> = newcomer
+        .others
+        .iter()
+        .map(|(node, address)| (*node, channel(address, connector)))
+        .collect();
+    let founding = |(node, channel): &(NodeId, Result<Channel, _>)| {
+        (*node, channel.as_ref().ok().cloned().map(FoundingClient::new))
+    };
+    let founding: Clients = channels.iter().map(founding).collect();
     let mut logged: Option<Instant> = None;
     loop {
-        let asked = clients
+        let asked = channels
             .iter()
-            .map(async |(node, client)| (*node, ask(client, newcomer.request.clone()).await));
+            .map(async |(node, channel)| (*node, ask(channel, newcomer.request.clone()).await));
         let answers: BTreeMap<NodeId, Answer> = join_all(asked).await.into_iter().collect();
-        match verdict(&answers, newcomer.may_found) {
+        match verdict(&answers) {
             Verdict::Founds => return Ok(None),
             Verdict::Joins(joined) => return Ok(Some(joined)),
-            Verdict::Ends { by, text } => return Err(Refusal { me: newcomer.me, by, text }),
-            Verdict::Waits => waits(awaited(&answers)),
+            Verdict::Ends { by, text } => {
+                return Err(EnterError::Refused { me: newcomer.me, by, text });
+            }
+            Verdict::Waits => {}
         }
+        let progress = match &newcomer.charters {
+            Some(charters) => Some(charters.advance(&founding).await?),
+            None => None,
+        };
+        let wait = match progress {
+            Some(Progress::Formed) => return Ok(None),
+            Some(Progress::Changed) => continue,
+            Some(Progress::Waits(wait)) => Some(wait),
+            None => None,
+        };
+        waits(awaited(&answers, wait.as_ref()));
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             logged = Some(Instant::now());
             log(&answers);
+            if let Some(wait) = &wait {
+                tracing::info!("no cluster is formed yet: {wait}");
+            }
         }
         sleep(PAUSE).await;
     }
 }
 
-/// A client for the node at an address; an error if the text is no address.
-fn client(
-    address: &str,
-    connector: &Connector,
-) -> Result<MembersClient<Channel>, tonic::transport::Error> {
+/// A channel to the node at an address; an error if the text is no address.
+fn channel(address: &str, connector: &Connector) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
-    Ok(MembersClient::new(endpoint.connect_with_connector_lazy(connector.clone())))
+    Ok(endpoint.connect_with_connector_lazy(connector.clone()))
 }
 
-async fn ask(
-    client: &Result<MembersClient<Channel>, tonic::transport::Error>,
-    request: EnterRequest,
-) -> Answer {
-    let mut client = match client {
-        Ok(client) => client.clone(),
+async fn ask(channel: &Result<Channel, tonic::transport::Error>, request: EnterRequest) -> Answer {
+    let mut client = match channel {
+        Ok(channel) => MembersClient::new(channel.clone()),
         Err(error) => return Answer::Silent(error.to_string()),
     };
     match timeout(ANSWER_TIMEOUT, client.enter(request)).await {
@@ -162,11 +196,12 @@ fn joined(told: wire::Joined) -> Answer {
         machine: MachineVersion(told.machine),
         first: ReplicaNumber(told.first_replica),
         peers,
+        epoch: Epoch(told.epoch),
     })
 }
 
 fn failure(status: &Status) -> Answer {
-    // A node of an earlier release decides when the two link. Its cluster has no members (MEM 15).
+    // A node of an earlier release, whose cluster has no members (MEM 15), and which takes no charter.
     if status.code() == Code::Unimplemented {
         return Answer::Forming;
     }
@@ -195,11 +230,17 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
 }
 
 /// What follows from one round of answers. What a member says outweighs what others do not know.
-fn verdict(answers: &BTreeMap<NodeId, Answer>, may_found: bool) -> Verdict {
-    for answer in answers.values() {
-        if let Answer::Joined(joined) = answer {
-            return Verdict::Joins(joined.clone());
-        }
+fn verdict(answers: &BTreeMap<NodeId, Answer>) -> Verdict {
+    let joined = answers.iter().filter_map(|(by, answer)| {
+        if let Answer::Joined(joined) = answer { Some((*by, joined)) } else { None }
+    });
+    let joined: Vec<_> = joined.collect();
+    if let Some(((first, one), others)) = joined.split_first() {
+        let is_other = |it: &Joined| (it.shape.cluster, it.epoch) != (one.shape.cluster, one.epoch);
+        return match others.iter().find(|(_, other)| is_other(other)) {
+            Some((by, _)) => Verdict::Ends { by: *by, text: two_clusters(*first) },
+            None => Verdict::Joins((*one).clone()),
+        };
     }
     for (by, answer) in answers {
         if let Answer::Refused { text, is_final: true } = answer {
@@ -211,8 +252,15 @@ fn verdict(answers: &BTreeMap<NodeId, Answer>, may_found: bool) -> Verdict {
         return Verdict::Ends { by, text: text.to_owned() };
     }
     let is_founder = answers.values().any(|answer| *answer == Answer::Founder);
-    let is_nowhere = answers.values().all(|answer| *answer == Answer::Forming);
-    if is_founder || may_found && is_nowhere { Verdict::Founds } else { Verdict::Waits }
+    if is_founder { Verdict::Founds } else { Verdict::Waits }
+}
+
+/// Two nodes have been made a whole cluster each (MEM 14), or the setting names nodes of two clusters.
+fn two_clusters(other: NodeId) -> String {
+    format!(
+        "it and node {other} belong to different clusters, and both would let this node in: name nodes of \
+         one cluster only (setting cluster); if the last resort was used on both, set one of them aside"
+    )
 }
 
 /// A node that has another cluster secret than this process, if that proves this process wrong: the node
@@ -255,27 +303,27 @@ fn log(answers: &BTreeMap<NodeId, Answer>) {
     }
 }
 
-/// What this process waits for, in one line for the health checks.
-fn awaited(answers: &BTreeMap<NodeId, Answer>) -> String {
-    let said: Vec<String> = answers
-        .iter()
-        .filter_map(|(node, answer)| match answer {
-            Answer::Silent(why) => Some(format!("node {node} does not answer ({why})")),
-            Answer::Refused { text, .. } => Some(format!("node {node} answers: {text}")),
-            Answer::OtherSecret { .. } => Some(format!("node {node} has another cluster secret")),
-            Answer::Forming => Some(format!("node {node} knows no cluster yet")),
-            Answer::Founder | Answer::Joined(_) => None,
-        })
-        .collect();
-    said.join(", ")
+/// What this process waits for, in one line for the health checks. `wait`: what the charter lacks.
+fn awaited(answers: &BTreeMap<NodeId, Answer>, wait: Option<&FoundingWait>) -> String {
+    let said = answers.iter().filter_map(|(node, answer)| match answer {
+        Answer::Silent(why) => Some(format!("node {node} does not answer ({why})")),
+        Answer::Refused { text, .. } => Some(format!("node {node} answers: {text}")),
+        Answer::OtherSecret { .. } => Some(format!("node {node} has another cluster secret")),
+        Answer::Forming => Some(format!("node {node} knows no cluster yet")),
+        Answer::Founder | Answer::Joined(_) => None,
+    });
+    let wait = wait.map(|wait| format!("no cluster is formed yet: {wait}"));
+    said.chain(wait).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::panic, reason = "tests")]
+
     use super::*;
 
     fn of(answers: &[Answer]) -> Verdict {
-        verdict(&numbered(answers), true)
+        verdict(&numbered(answers))
     }
 
     /// Answers of node 2 and the ones after it.
@@ -303,18 +351,17 @@ mod tests {
             first_replica: 5,
             queue_groups: 12,
             peers: vec![peer],
+            epoch: 1 << 50,
         }
     }
 
     #[test]
-    fn mem_02_a_cluster_is_founded_only_when_all_others_know_none() {
-        assert_eq!(of(&[Answer::Forming, Answer::Forming]), Verdict::Founds);
+    fn mem_02_a_founder_goes_on_when_its_cluster_knows_it_or_by_its_charter() {
+        assert_eq!(of(&[Answer::Forming, Answer::Forming]), Verdict::Waits, "for the charter");
         assert_eq!(of(&[Answer::Forming, silent()]), Verdict::Waits);
         assert_eq!(of(&[Answer::Forming, refused("starting", false)]), Verdict::Waits);
         assert_eq!(of(&[Answer::Founder, silent()]), Verdict::Founds, "it is founded already");
         assert_eq!(of(&[Answer::Founder, refused("gone", true)]), ends(3, "gone"));
-        let forming = numbered(&[Answer::Forming, Answer::Forming]);
-        assert_eq!(verdict(&forming, false), Verdict::Waits, "the directory was in a cluster");
         let earlier = Status::unimplemented("no such service");
         assert_eq!(failure(&earlier), Answer::Forming, "binaries before this rule");
     }
@@ -324,7 +371,10 @@ mod tests {
         let answers = numbered(&[silent(), refused("node 2 runs", false), Answer::Forming]);
         let said = "node 2 does not answer (connection refused), node 3 answers: node 2 runs, \
                     node 4 knows no cluster yet";
-        assert_eq!(awaited(&answers), said);
+        assert_eq!(awaited(&answers, None), said);
+        let wait = FoundingWait::Founder(NodeId(1));
+        let both = awaited(&numbered(&[Answer::Forming]), Some(&wait));
+        assert!(both.starts_with("node 2 knows no cluster yet, no cluster is formed yet: node 1 "));
     }
 
     #[test]
@@ -335,6 +385,7 @@ mod tests {
             machine: MachineVersion(2),
             first: ReplicaNumber(5),
             peers: BTreeMap::from([(NodeId(2), "two:7672".to_owned())]),
+            epoch: Epoch(1 << 50),
         };
         assert_eq!(of(&[silent(), refused("gone", true), joins]), Verdict::Joins(joined));
         let invalid = wire::Joined { queue_groups: 1 << 20, ..told() };
@@ -343,11 +394,24 @@ mod tests {
     }
 
     #[test]
+    fn mem_14_a_process_that_two_clusters_would_let_in_joins_none() {
+        let joins = |told| answer(EnterReply { reply: Some(Reply::Joined(told)) });
+        let later = wire::Joined { epoch: 2 << 50, ..told() };
+        let Verdict::Ends { by, text } = of(&[joins(told()), silent(), joins(later)]) else {
+            panic!("it joins one of them");
+        };
+        assert_eq!(by, NodeId(4));
+        assert!(text.starts_with("it and node 2 belong to different clusters"), "{text}");
+        let of_one = wire::Joined { peers: Vec::new(), ..told() };
+        assert!(matches!(of(&[joins(told()), joins(of_one)]), Verdict::Joins(_)));
+    }
+
+    #[test]
     fn mem_10_a_refusal_is_final_or_the_process_asks_again() {
         assert_eq!(of(&[refused("taken", false), silent()]), Verdict::Waits);
         assert_eq!(of(&[silent(), refused("forgotten", true)]), ends(3, "forgotten"));
         let (me, by, text) = (NodeId(4), NodeId(1), "it was forgotten".to_owned());
-        let line = Refusal { me, by, text }.to_string();
+        let line = EnterError::Refused { me, by, text }.to_string();
         assert_eq!(line, "node 4 cannot enter the cluster: node 1 answers: it was forgotten");
     }
 

@@ -1,6 +1,7 @@
 //! The process: parses the command line of `quorate` and runs the command.
 
 mod allocator;
+mod charter;
 mod ctl;
 mod definitions_file;
 mod dev;
@@ -11,6 +12,7 @@ mod machine;
 mod memory;
 mod own_process;
 mod perf;
+mod recover;
 mod secret;
 mod server;
 mod settings;
@@ -68,6 +70,9 @@ pub(crate) fn main(line: &[String]) -> ExitCode {
         Some(("server", matches)) => serve(matches),
         Some(("dev", matches)) => with_options(matches, |options| dev::main(&options)),
         Some(("perf", matches)) => with_options(matches, perf::main),
+        Some(("recover-quorum", matches)) => {
+            with_options(matches, |options| recover::main(&options))
+        }
         // `ctl` was handled above; without a command, the help is printed.
         Some(_) | None => ExitCode::from(USAGE),
     }
@@ -85,6 +90,7 @@ fn command() -> Command {
             Command::new("ctl").about("Administers a node with the commands of rabbitmqctl"),
         )
         .subcommand(perf::Options::augment_args(Command::new("perf")))
+        .subcommand(recover::Options::augment_args(Command::new("recover-quorum")))
 }
 
 fn with_options<T: FromArgMatches>(

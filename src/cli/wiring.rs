@@ -6,6 +6,7 @@
 
 use super::{
     allocator,
+    charter::{Charters, await_beginning, expect_founders, written},
     joining::{self, Newcomer},
     machine,
     memory::Division,
@@ -20,7 +21,7 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::{
     MemberService, NodeFacts,
-    wire::{EnterRequest, members_server::MembersServer},
+    wire::{EnterRequest, founding_server::FoundingServer, members_server::MembersServer},
 };
 use quorate_raft::{Groups, Inbox, Sinks};
 use quorate_rpc::{ClusterCell, ClusterSecret, Connector, Door, LinkConfig, Links, MachineCell};
@@ -30,10 +31,10 @@ use quorate_types::{
     BootNumber, ClusterId, FieldTable, FieldValue, GroupId, Incarnation, MachineVersion, NodeId,
     ReplicaNumber, ShortString,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::JoinHandle,
 };
 use tonic::service::Routes;
@@ -53,9 +54,15 @@ pub(crate) enum WiringError {
     /// The cluster was formed with another number of groups.
     #[error("setting queue_groups: the cluster was formed with {formed} queue groups, not {asked}")]
     QueueGroups { formed: u16, asked: u16 },
-    /// The cluster does not let the node in.
+    /// The node does not enter a cluster.
     #[error(transparent)]
-    Refused(#[from] joining::Refusal),
+    Enter(#[from] joining::EnterError),
+    /// The last resort was interrupted (MEM 14).
+    #[error(
+        "setting data_dir: `quorate recover-quorum` was interrupted on data directory {0}: run it again, or, \
+         if another node goes on in the place of all, set the directory aside"
+    )]
+    Recovering(PathBuf),
     /// The data directory cannot be read or written.
     #[error("setting data_dir: {0}")]
     Storage(#[from] StorageError),
@@ -70,6 +77,7 @@ pub(crate) struct Prepared {
     sinks: Sinks,
     links: Links,
     cluster: ClusterCell,
+    charters: Charters,
     database: Arc<Database>,
     fatal: mpsc::Receiver<String>,
 }
@@ -114,7 +122,12 @@ pub(crate) fn prepare(
     tracing::debug!(?memory, "division of the memory, in bytes");
     let database = open(settings, &memory, fatal_sender.clone())?;
     let identity = database.identity();
-    let cluster = ClusterCell::new(identity.cluster);
+    if identity.is_recovering {
+        database.close();
+        return Err(WiringError::Recovering(settings.data_dir.clone()));
+    }
+    let cluster = ClusterCell::new(identity.cluster, identity.epoch);
+    let charters = Charters::new(Arc::clone(&database), settings.node_id, members(settings));
     let broker_settings =
         broker_settings(settings, &memory, facts, identity.boot, identity.incarnation);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
@@ -147,7 +160,8 @@ pub(crate) fn prepare(
     let members = MemberService::new(broker.clone(), cluster.clone());
     let routes = Routes::default().add_service(links.service());
     let routes = routes.add_service(MembersServer::new(members));
-    Ok(Prepared { broker, routes, inbox, sinks, links, cluster, database, fatal })
+    let routes = routes.add_service(FoundingServer::new(charters.clone()));
+    Ok(Prepared { broker, routes, inbox, sinks, links, cluster, charters, database, fatal })
 }
 
 impl Prepared {
@@ -157,8 +171,7 @@ impl Prepared {
     }
 
     /// Waits until it is known how this node takes part in a cluster: as a member that joins, or as
-    /// one whose directory says what it has, or is to found the cluster (`None`). Nothing is changed
-    /// when it is cancelled.
+    /// one whose directory says what it has, or is to found the cluster (`None`).
     pub(crate) async fn enter(
         &self,
         settings: &Settings,
@@ -181,8 +194,8 @@ impl Prepared {
             replace_lost_disk: settings.replace_lost_disk,
             nodes: members(settings).into_iter().map(|node| node.0.into()).collect(),
         };
-        let may_found = identity.cluster.is_none();
-        let newcomer = Newcomer { me: settings.node_id, request, others, may_found };
+        let charters = identity.cluster.is_none().then(|| self.charters.clone());
+        let newcomer = Newcomer { me: settings.node_id, request, others, charters };
         let operator = self.broker.operator();
         let entered =
             joining::enter(&newcomer, connector, |why| operator.await_entrance(Some(why)));
@@ -201,11 +214,18 @@ impl Prepared {
         if let Some(joined) = joined {
             raft.first = Some(self.join(settings, joined).await?);
         }
+        let (charter, is_founding) = (self.charters.formed()?, raft.first.is_none());
+        let founders = is_founding.then(|| self.charters.founders(charter.as_ref()));
+        raft.founders = founders.transpose()?.unwrap_or_default();
         let Self { broker, inbox, sinks, links, cluster, database, fatal, .. } = self;
         let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks);
         let groups = Arc::new(groups.await?);
         check_shape(&groups, settings)?;
         broker.begin(Arc::clone(&groups), links.clone(), &database);
+        if let Some(charter) = charter.filter(|_| is_founding) {
+            expect_founders(&groups.catalog(), &links, &charter);
+            tokio::spawn(await_beginning(broker.clone(), charter, settings.node_id));
+        }
         // Only now, since the links must know from the catalog which data directories of the other
         // nodes are valid.
         links.open();
@@ -221,13 +241,13 @@ impl Prepared {
         settings: &Settings,
         joined: Joined,
     ) -> Result<ReplicaNumber, WiringError> {
-        let Joined { shape, machine, first, peers } = joined;
+        let Joined { shape, machine, first, peers, epoch } = joined;
         check_queue_groups(shape, settings)?;
         self.database.machine_mark().raise(machine)?;
         self.links.machine().raise(machine);
-        let (sender, written) = oneshot::channel();
-        self.database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
-        written.await.unwrap_or(Err(StorageError::Closed))?;
+        written(|done| self.database.set_epoch(epoch, false, done)).await?;
+        written(|done| self.database.set_cluster(shape.cluster, done)).await?;
+        self.cluster.set_epoch(epoch);
         self.cluster.set(shape.cluster);
         let own = self::peers(settings);
         let others = peers.into_iter().filter(|(node, _)| !own.contains_key(node)).collect();

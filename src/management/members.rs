@@ -42,7 +42,7 @@ fn applicant(request: wire::EnterRequest) -> Result<Applicant, Status> {
     })
 }
 
-fn joined(Joined { shape, machine, first, peers }: Joined) -> wire::Joined {
+fn joined(Joined { shape, machine, first, peers, epoch }: Joined) -> wire::Joined {
     let peer = |(node, address): (NodeId, String)| wire::Peer { node: node.0.into(), address };
     wire::Joined {
         cluster: shape.cluster.0,
@@ -50,6 +50,7 @@ fn joined(Joined { shape, machine, first, peers }: Joined) -> wire::Joined {
         first_replica: first.0,
         queue_groups: shape.queue_groups.into(),
         peers: peers.into_iter().map(peer).collect(),
+        epoch: epoch.0,
     }
 }
 

@@ -29,7 +29,7 @@ impl TaskService {
         operator: &Operator,
     ) -> Result<wire::Task, Status> {
         let by = ShortString::try_from(operator.name()).unwrap_or_default();
-        let created = self.broker.operator().create_task(parse(request)?, by).await;
+        let created = self.broker.tasks().create(parse(request)?, by).await;
         created.map(|task| task_message(&task)).map_err(|error| status(&error))
     }
 }
@@ -147,9 +147,9 @@ impl Tasks for TaskService {
         check(request.caller)?;
         let task = TaskId(request.id);
         let tasks = if request.id == 0 {
-            self.broker.views().tasks()
+            self.broker.tasks().all()
         } else {
-            let found = self.broker.operator().find_task(task).await;
+            let found = self.broker.tasks().find(task).await;
             let none = || Status::not_found(TaskDenial::NoTask { task }.to_string());
             vec![found.ok_or_else(none)?]
         };
@@ -167,7 +167,7 @@ impl Tasks for TaskService {
         let control = TaskControl::ALL.into_iter().find(|it| it.name() == request.control);
         let control = control.ok_or_else(|| Status::invalid_argument("control: is not known"))?;
         let id = TaskId(request.id);
-        let changed = self.broker.operator().control_task(id, control).await;
+        let changed = self.broker.tasks().control(id, control).await;
         let changed = changed.map_err(|error| status(&error));
         operator.log(&format!("{}_task", control.name()), &id.to_string(), &changed);
         changed.map(|task| Response::new(task_message(&task)))

@@ -285,6 +285,9 @@ pub enum Command {
         /// Number of the life, from the catalog.
         life: u64,
     },
+    /// The group goes on from one replica, as all others do (MEM 14). From machine version 4 on, and never
+    /// proposed: it is written into the log of a node that does not run.
+    LastResort,
 }
 
 /// A step of a task: what was looked at, and what is taken.

@@ -40,6 +40,7 @@ pub(crate) enum Step {
     RemoveEndedQueue = 43,
     Refuse = 44,
     Source = 45,
+    EndSource = 46,
     Task = 50,
     Take = 51,
     GiveBack = 52,

@@ -161,11 +161,17 @@ impl Machine {
     /// A session goes on when another node starts anew, but that node's connection-bound queues are
     /// gone and with them the record of the session. Its commands below the mark have been answered,
     /// by an earlier start of the node or because that start had ended (SES 3, NAM 8).
+    ///
+    /// Letters below the mark have been answered too. A home lacks what it has answered only after the last
+    /// resort, which ends the sessions of all sources (MEM 14): the first batch of the next one begins at its
+    /// mark. Asking for what is below would stop the stream for ever.
     fn last_received(&self, sender: Sender, mark: Sequence) -> Sequence {
         let last = self.received(sender).map_or(Sequence(0), |record| record.last);
         match (self.home, sender) {
-            (Home::Node(_), Sender::Session(_)) => last.max(Sequence(mark.0.saturating_sub(1))),
-            (Home::Node(_) | Home::Group(_), _) => last,
+            (Home::Node(_), Sender::Session(_)) | (_, Sender::Letters(_)) => {
+                last.max(Sequence(mark.0.saturating_sub(1)))
+            }
+            (Home::Group(_), Sender::Session(_)) => last,
         }
     }
 

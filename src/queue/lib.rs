@@ -37,6 +37,7 @@ mod retry;
 mod settle;
 mod task;
 
+mod last_resort;
 mod left_over;
 mod node;
 

@@ -237,6 +237,7 @@ impl Machine {
             Command::ForgetTask { queue, task } => self.forget_task(*queue, *task, apply),
             Command::Continue => self.take_up(apply)?,
             Command::NewLife { life } => self.new_life(*life, apply),
+            Command::LastResort => self.last_resort(apply),
         }
         Ok(Reply::Taken)
     }

@@ -354,7 +354,7 @@ fn give_number(key: TransferKey, apply: &mut Apply<'_>) -> Transfer {
 }
 
 /// A target has no transfer in flight, and letters wait for it: it can be tried again (LET 3).
-fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
+pub(crate) fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
     let refused = apply.group.letters.attempts.get(&id).is_some_and(|attempt| attempt.refused);
     if apply.outbox.tidy(id) && !refused {
         // The target has accepted a letter of the present attempt, or has ended: it refuses no

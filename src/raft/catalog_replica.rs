@@ -45,16 +45,7 @@ impl CatalogReplica {
 
 impl GroupMachine for CatalogReplica {
     fn load(&mut self, loaded: Loaded) -> Result<(), MachineError> {
-        let mut records = Vec::with_capacity(loaded.records.len());
-        for (key, record) in &loaded.records {
-            let key = decode_key(key).map_err(records_error)?;
-            records.push((key, decode_record(record).map_err(records_error)?));
-        }
-        let mut catalog =
-            Catalog::load(records).map_err(|error| MachineError::Records(error.to_string()))?;
-        if let Some(applied) = loaded.applied {
-            catalog.advance(CatalogIndex(applied.index.0));
-        }
+        let catalog = load_catalog(&loaded)?;
         // Before a record of that version is written, and before the next entry is applied.
         (self.raised)(catalog.machine())?;
         *self.catalog.write() = catalog;
@@ -108,6 +99,21 @@ impl GroupMachine for CatalogReplica {
     fn digest(&self) -> u64 {
         self.catalog.read().digest()
     }
+}
+
+/// The catalog of a checkpoint.
+pub(crate) fn load_catalog(loaded: &Loaded) -> Result<Catalog, MachineError> {
+    let mut records = Vec::with_capacity(loaded.records.len());
+    for (key, record) in &loaded.records {
+        let key = decode_key(key).map_err(records_error)?;
+        records.push((key, decode_record(record).map_err(records_error)?));
+    }
+    let mut catalog =
+        Catalog::load(records).map_err(|error| MachineError::Records(error.to_string()))?;
+    if let Some(applied) = loaded.applied {
+        catalog.advance(CatalogIndex(applied.index.0));
+    }
+    Ok(catalog)
 }
 
 fn records_error(error: DecodeError) -> MachineError {

@@ -1,14 +1,12 @@
-//! The founding of a cluster: once, by one node, when all nodes are present (the part of MEM 2 that
-//! needs no charter).
+//! The founding of a cluster: once, by one node (MEM 2).
 //!
-//! The member with the lowest id writes the first entry of every group, after it has connected to
-//! every other member and each has reported that it belongs to no cluster. The others get the entry
-//! by replication. So nodes that have lost their data, even a majority, never found a second
-//! cluster beside a node that has its data: that node refuses them, or is missing. Founding needs
-//! all nodes; everything after it needs a majority.
+//! The directories of all nodes have taken the same charter (`charter`) before any replica begins. Then
+//! the founder writes the first entry of every group, which names the founders' replicas, and the others
+//! get it by replication. It waits for a majority of them, without which it could lead nothing; a
+//! directory that is lost from now on is replaced by name (MEM 10).
 //!
-//! A process dials no node and accepts none before it has read from its own catalog which data
-//! directories to expect of the others (`Links::open`).
+//! A process dials no node and accepts none before it has read from its own catalog and from its
+//! charter which data directories to expect of the others (`Links::open`).
 
 use crate::{
     group::Group, replica_name::raft_id, settings::Settings, shared::Shared,
@@ -22,7 +20,7 @@ use quorate_rpc::PeerHello;
 use quorate_types::{GroupId, MachineVersion, NodeId, ReplicaId, ReplicaNumber};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-/// How often the founder checks whether all members are reachable.
+/// How often the founder checks whether a majority of the members is linked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of checks between two log lines that name the missing nodes.
 const LOG_EVERY: u32 = 500;
@@ -30,9 +28,7 @@ const LOG_EVERY: u32 = 500;
 /// Why this node does not found the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// A node with a lower id founds it.
-    NotLowest,
-    /// These nodes are not linked.
+    /// Too few are linked: without these nodes there is no majority.
     Missing(Vec<NodeId>),
     /// These nodes belong to a cluster already.
     Formed(Vec<NodeId>),
@@ -53,7 +49,7 @@ pub(crate) async fn check_members(
     let membership = group.raft().metrics().borrow_watched().membership_config.clone();
     let has_changed = membership.log_id().is_some_and(|id| id.index > 0);
     let formed: BTreeSet<u64> = membership.voter_ids().collect();
-    let asked = members(settings);
+    let asked = replicas(&settings.members);
     if formed.is_empty() || formed == asked || has_changed {
         return Ok(());
     }
@@ -62,6 +58,9 @@ pub(crate) async fn check_members(
 
 /// Founds the groups as soon as possible, if they have no log and this node is the founder.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    if shared.settings.founders.is_empty() {
+        return;
+    }
     // The catalog comes last: if it has a log, all groups have one.
     let catalog = shared.group(GroupId::CATALOG);
     let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG);
@@ -80,9 +79,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 tracing::info!("the cluster is formed");
                 return;
             }
-            Some(Obstacle::NotLowest) => return,
             Some(Obstacle::Missing(nodes)) if checks % LOG_EVERY == 0 => {
-                tracing::info!(?nodes, "waiting for all nodes before the cluster is formed");
+                tracing::info!(
+                    ?nodes,
+                    "waiting for a majority of the nodes before the cluster begins; if the data \
+                     directories of so many are lost for good, stop all nodes, set aside the directories \
+                     of all (setting data_dir), and start them with empty ones"
+                );
             }
             Some(Obstacle::Formed(nodes)) if checks % LOG_EVERY == 0 => {
                 tracing::warn!(
@@ -98,13 +101,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
-    let others = || settings.members.iter().copied().filter(|node| *node != settings.me);
-    if others().any(|node| node < settings.me) {
-        return Some(Obstacle::NotLowest);
-    }
+    let others = || settings.founders.iter().copied().filter(|node| *node != settings.me);
     let peer = |node: NodeId| linked.iter().find(|peer| peer.node == node);
     let missing: Vec<_> = others().filter(|node| peer(*node).is_none()).collect();
-    if !missing.is_empty() {
+    if missing.len() * 2 >= settings.founders.len() {
         return Some(Obstacle::Missing(missing));
     }
     let is_formed = |node: &NodeId| peer(*node).is_some_and(|peer| peer.cluster.is_some());
@@ -112,9 +112,10 @@ fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
     (!formed.is_empty()).then_some(Obstacle::Formed(formed))
 }
 
-fn members(settings: &Settings) -> BTreeSet<u64> {
+/// The replicas of the founding.
+fn replicas(nodes: &BTreeSet<NodeId>) -> BTreeSet<u64> {
     let founder = |node: &NodeId| ReplicaId { node: *node, number: ReplicaNumber(0) };
-    settings.members.iter().map(founder).map(raft_id).collect()
+    nodes.iter().map(founder).map(raft_id).collect()
 }
 
 async fn is_initialized(group: &Group) -> Result<bool, StartError> {
@@ -122,7 +123,7 @@ async fn is_initialized(group: &Group) -> Result<bool, StartError> {
 }
 
 async fn initialize(settings: &Settings, group: &Group) -> Result<(), StartError> {
-    match group.raft().initialize(members(settings)).await {
+    match group.raft().initialize(replicas(&settings.founders)).await {
         // Not allowed: the group has a log, from an interrupted founding.
         Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
         Err(error) => Err(failed(group, &error.to_string())),
@@ -149,15 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn mem_02_the_lowest_node_founds_when_all_are_there_and_belong_nowhere() {
-        let of = |me: u16| Settings::new(NodeId(me), (1..=3).map(NodeId));
-        let all = [peer(2, None), peer(3, None)];
-        assert_eq!(obstacle(&of(1), &all), None);
-        assert_eq!(obstacle(&of(2), &[peer(1, None), peer(3, None)]), Some(Obstacle::NotLowest));
-        let missing = Some(Obstacle::Missing(vec![NodeId(3)]));
-        assert_eq!(obstacle(&of(1), &[peer(2, None)]), missing, "a majority is not enough");
+    fn mem_02_the_founder_needs_a_majority_of_which_nobody_belongs_to_a_cluster() {
+        let of_three = Settings::new(NodeId(1), (1..=3).map(NodeId));
+        let missing = Some(Obstacle::Missing(vec![NodeId(2), NodeId(3)]));
+        assert_eq!(obstacle(&of_three, &[]), missing);
+        assert_eq!(obstacle(&of_three, &[peer(3, None)]), None);
         let formed = Some(Obstacle::Formed(vec![NodeId(3)]));
-        assert_eq!(obstacle(&of(1), &[peer(2, None), peer(3, Some(7))]), formed);
+        assert_eq!(obstacle(&of_three, &[peer(2, None), peer(3, Some(7))]), formed);
+        let of_two = Settings::new(NodeId(1), (1..=2).map(NodeId));
+        assert_eq!(obstacle(&of_two, &[]), Some(Obstacle::Missing(vec![NodeId(2)])));
         assert_eq!(obstacle(&Settings::new(NodeId(1), [NodeId(1)]), &[]), None, "one node alone");
+        assert!(Settings::new(NodeId(2), (1..=3).map(NodeId)).founders.is_empty());
+        // The setting was changed after the nodes had agreed: the charter counts.
+        let by_charter = Settings { members: [NodeId(1), NodeId(9)].into(), ..of_three };
+        assert_eq!(obstacle(&by_charter, &[peer(3, None)]), None);
+        assert_eq!(replicas(&by_charter.founders).len(), 3);
     }
 }

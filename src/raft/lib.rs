@@ -30,6 +30,7 @@ mod placing;
 mod service;
 mod snapshot_session;
 
+mod charter;
 mod departures;
 mod disk_wait;
 mod draining;
@@ -39,6 +40,7 @@ mod gate;
 mod group;
 mod groups;
 mod heartbeats;
+mod last_resort;
 mod leadership;
 mod metrics;
 mod purge;
@@ -51,11 +53,15 @@ mod starter;
 mod succession;
 mod watchdog;
 
+pub use charter::{
+    CharterDenial, FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter,
+};
 pub use codec::DecodeError;
 pub use draining::DrainError;
 pub use group::{Group, ProposeError, ReadError, WriteError};
 pub use groups::{Groups, Sinks};
 pub use inbox::Inbox;
+pub use last_resort::{LastResortError, ReplicaSurvey, Survey};
 pub use leadership::TransferError;
 pub use machine::{GroupMachine, MachineError};
 pub use metrics::{GroupMetrics, Number, Times};

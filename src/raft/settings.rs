@@ -18,6 +18,9 @@ pub struct Settings {
     /// Number of the replica of the catalog with which this node joins a formed cluster (MEM 3). `None`:
     /// it founds the cluster, or its directory says what it has.
     pub first: Option<ReplicaNumber>,
+    /// The nodes whose replicas the first entries of all groups name, if this node writes them: those
+    /// of the charter, whose directories have agreed on that (MEM 2). None: it does not found.
+    pub founders: BTreeSet<NodeId>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
     /// Interval between two heartbeats of a leader.
@@ -43,12 +46,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults of DESIGN §2 and §8.
+    /// The defaults of DESIGN §2 and §8. The lowest member founds.
     #[must_use]
     pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
+        let founds = members.first() == Some(&me);
         Self {
             me,
-            members: members.into_iter().collect(),
+            founders: if founds { members.clone() } else { BTreeSet::new() },
+            members,
             first: None,
             queue_groups: QUEUE_GROUPS,
             raft_heartbeat: Duration::from_millis(125),

@@ -10,8 +10,9 @@
 //! - if a member rejects it and no node that knows its cluster admits it: a cluster works there, or
 //!   did, and this process is not part of it.
 //!
-//! One rejection is different: that the directory was forgotten is a committed entry of the catalog
-//! (MEM 11). A single member that says so is enough, also against a process that was admitted.
+//! Two rejections are different: that the directory was forgotten is a committed entry of the catalog
+//! (MEM 11), and that it is of an older epoch an operator's decision (MEM 14). A single member that says
+//! so is enough, also against a process that was admitted.
 
 use crate::rejection::{Reason, Rejected, Rejection};
 use parking_lot::Mutex;
@@ -207,6 +208,15 @@ mod tests {
         assert_eq!(admission.note(THREE, unproven), None, "it may be lost itself");
         let against = admission.note(THREE, rejected(Reason::Forgotten, true));
         assert_eq!(against, verdict(&[THREE], Reason::Forgotten));
+    }
+
+    /// Nodes 1 and 2 were given up for lost, and come back; the last resort was used on node 3.
+    #[test]
+    fn mem_14_a_majority_of_an_older_epoch_ends_on_the_word_of_one_of_the_new_one() {
+        let admission = of_three();
+        assert_eq!(admission.note(TWO, FORMED), None, "both are a majority of the old epoch");
+        let against = admission.note(THREE, rejected(Reason::Epoch, true));
+        assert_eq!(against, verdict(&[THREE], Reason::Epoch));
     }
 
     /// Nodes 1 and 2 of three have lost their data; node 3 has not.

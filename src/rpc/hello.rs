@@ -1,7 +1,7 @@
 //! The first message of each stream, which identifies the peer, and the objections to it.
 
 use crate::wire::Hello;
-use quorate_types::{BootNumber, ClusterId, Incarnation, MachineVersion, NodeId};
+use quorate_types::{BootNumber, ClusterId, Epoch, Incarnation, MachineVersion, NodeId};
 use std::{
     collections::BTreeSet,
     sync::{
@@ -59,6 +59,25 @@ pub enum Refusal {
         /// Cluster id of this node.
         ours: ClusterId,
     },
+    /// The peer's cluster was given up for lost, and this node belongs to what goes on of it, or the
+    /// other way round (MEM 14).
+    #[error(
+        "node {node} has a data directory of epoch {theirs}, this node one of epoch {ours}: the older \
+         one was given up for lost (quorate recover-quorum)"
+    )]
+    Epoch {
+        /// Id of the peer.
+        node: NodeId,
+        /// Number of its epoch.
+        theirs: u16,
+        /// Number of this node's epoch.
+        ours: u16,
+    },
+    /// The last resort was used on both nodes, so that each belongs to a cluster of its own (MEM 14).
+    #[error(
+        "the last resort (quorate recover-quorum) was used on node {0} too: it has another cluster"
+    )]
+    OtherEpoch(NodeId),
     /// The peer has this node's own id.
     #[error("the peer has the id of this node, {0}")]
     SameNode(NodeId),
@@ -107,16 +126,23 @@ pub enum Refusal {
     NoHello,
 }
 
-/// The cluster's identity, which a node does not know before it belongs to a cluster. Shared; set
-/// once it is known.
+/// The cluster's identity, which a node does not know before it belongs to a cluster, and its epoch.
+/// Shared; set once they are known, the epoch first.
 #[derive(Clone, Debug, Default)]
-pub struct ClusterCell(Arc<AtomicU64>);
+pub struct ClusterCell(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    cluster: AtomicU64,
+    epoch: AtomicU64,
+}
 
 impl ClusterCell {
     /// A cell for a node that knows its cluster already, or does not yet.
     #[must_use]
-    pub fn new(cluster: Option<ClusterId>) -> Self {
+    pub fn new(cluster: Option<ClusterId>, epoch: Epoch) -> Self {
         let cell = Self::default();
+        cell.set_epoch(epoch);
         if let Some(cluster) = cluster {
             cell.set(cluster);
         }
@@ -125,16 +151,27 @@ impl ClusterCell {
 
     /// Sets the cluster. From now on nodes of other clusters are refused.
     pub fn set(&self, cluster: ClusterId) {
-        self.0.store(cluster.0, Ordering::Release);
+        self.0.cluster.store(cluster.0, Ordering::Release);
+    }
+
+    /// Sets the epoch. From now on nodes of the cluster are refused that have another one.
+    pub fn set_epoch(&self, epoch: Epoch) {
+        self.0.epoch.store(epoch.0, Ordering::Release);
     }
 
     /// The cluster, if it is known.
     #[must_use]
     pub fn get(&self) -> Option<ClusterId> {
-        match self.0.load(Ordering::Acquire) {
+        match self.0.cluster.load(Ordering::Acquire) {
             0 => None,
             known => Some(ClusterId(known)),
         }
+    }
+
+    /// The epoch (MEM 14).
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.0.epoch.load(Ordering::Acquire))
     }
 }
 
@@ -150,13 +187,13 @@ pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
 pub(crate) fn hello(
     me: &PeerHello,
     former_boots: &[BootNumber],
-    cluster: Option<ClusterId>,
+    cluster: &ClusterCell,
     members: u64,
     to: NodeId,
 ) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
-        cluster: cluster.unwrap_or_default().0,
+        cluster: cluster.get().unwrap_or_default().0,
         node: u32::from(me.node.0),
         incarnation: me.incarnation.0,
         boot: me.boot.0,
@@ -164,21 +201,23 @@ pub(crate) fn hello(
         members,
         former_boots: former_boots.iter().map(|boot| boot.0).collect(),
         machine_newest: me.machine.0,
+        epoch: cluster.epoch().0,
     }
 }
 
-/// Checks that do not depend on earlier facts about the peer: versions, cluster, ids. `machine` is the
-/// cluster's present machine version.
+/// Checks that do not depend on earlier facts about the peer: versions, cluster, epoch, ids. `machine`
+/// is the cluster's present machine version.
 pub(crate) fn examine(
     hello: &Hello,
     me: NodeId,
-    cluster: Option<ClusterId>,
+    cell: &ClusterCell,
     members: u64,
     machine: MachineVersion,
 ) -> Result<PeerHello, Refusal> {
     if hello.protocol != PROTOCOL_VERSION {
         return Err(Refusal::Protocol { theirs: hello.protocol });
     }
+    let cluster = cell.get();
     let theirs = (hello.cluster != 0).then_some(ClusterId(hello.cluster));
     if let (Some(theirs), Some(ours)) = (theirs, cluster)
         && theirs != ours
@@ -192,6 +231,9 @@ pub(crate) fn examine(
     let to = node_id(hello.to)?;
     if to != me {
         return Err(Refusal::OtherNode { wanted: to, found: me });
+    }
+    if theirs.is_some() && theirs == cluster {
+        check_epoch(node, Epoch(hello.epoch), cell.epoch())?;
     }
     let newest = MachineVersion(hello.machine_newest).max(MachineVersion::FIRST);
     if newest < machine {
@@ -210,7 +252,17 @@ pub(crate) fn examine(
     })
 }
 
-fn node_id(number: u32) -> Result<NodeId, Refusal> {
+/// MEM 14: nodes of one cluster work together in one epoch only.
+fn check_epoch(node: NodeId, theirs: Epoch, ours: Epoch) -> Result<(), Refusal> {
+    if theirs == ours {
+        return Ok(());
+    }
+    let (theirs, ours) = (theirs.number(), ours.number());
+    let both = theirs == ours;
+    Err(if both { Refusal::OtherEpoch(node) } else { Refusal::Epoch { node, theirs, ours } })
+}
+
+pub(crate) fn node_id(number: u32) -> Result<NodeId, Refusal> {
     u16::try_from(number).map(NodeId).map_err(|_| Refusal::NoHello)
 }
 
@@ -231,23 +283,48 @@ mod tests {
         }
     }
 
+    /// A cell of cluster 7.
+    fn cell(epoch: u64) -> ClusterCell {
+        ClusterCell::new(Some(ClusterId(7)), Epoch(epoch))
+    }
+
+    #[test]
+    fn mem_14_nodes_of_one_cluster_work_together_in_one_epoch_only() {
+        let (first, second) = (Epoch::after(Epoch(0), u64::MAX), Epoch::after(Epoch(0), 1 << 20));
+        let later = Epoch::after(first, 0);
+        assert_eq!((first.number(), second.number(), later.number()), (1, 1, 2));
+        let of = |theirs: Epoch, ours: Epoch| {
+            let hello = hello(&me(1), &[], &cell(theirs.0), 4, NodeId(2));
+            examine(&hello, NodeId(2), &cell(ours.0), 4, FIRST).map(|_| ())
+        };
+        let refusal = |theirs, ours| Err(Refusal::Epoch { node: NodeId(1), theirs, ours });
+        assert_eq!(of(first, first), Ok(()));
+        assert_eq!(of(Epoch(0), first), refusal(0, 1));
+        assert_eq!(of(first, Epoch(0)), refusal(1, 0));
+        assert_eq!(of(first, later), refusal(1, 2));
+        assert_eq!(of(first, second), Err(Refusal::OtherEpoch(NodeId(1))), "two survivors");
+        // A node that belongs nowhere yet is told the epoch when it joins.
+        let joins = hello(&me(1), &[], &ClusterCell::default(), 4, NodeId(2));
+        assert!(examine(&joins, NodeId(2), &cell(first.0), 4, FIRST).is_ok());
+    }
+
     #[test]
     fn a_hello_is_examined() {
-        let ours = Some(ClusterId(7));
-        let good = hello(&me(1), &[], ours, 4, NodeId(2));
-        let peer = examine(&good, NodeId(2), ours, 4, FIRST).unwrap();
-        assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
+        let (ours, none) = (cell(0), ClusterCell::default());
+        let good = hello(&me(1), &[], &ours, 4, NodeId(2));
+        let peer = examine(&good, NodeId(2), &ours, 4, FIRST).unwrap();
+        assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours.get()));
         assert!(
-            examine(&good, NodeId(2), None, 4, FIRST).is_ok(),
+            examine(&good, NodeId(2), &none, 4, FIRST).is_ok(),
             "a node being formed takes any cluster"
         );
-        let forming = hello(&me(1), &[], None, 4, NodeId(2));
-        assert!(examine(&forming, NodeId(2), ours, 4, FIRST).is_ok());
-        for (hello, cluster) in [(good.clone(), None), (forming.clone(), ours), (forming, None)] {
-            let refused = examine(&hello, NodeId(2), cluster, 5, FIRST);
+        let forming = hello(&me(1), &[], &none, 4, NodeId(2));
+        assert!(examine(&forming, NodeId(2), &ours, 4, FIRST).is_ok());
+        for (hello, cluster) in [(&good, &none), (&forming, &ours), (&forming, &none)] {
+            let refused = examine(hello, NodeId(2), cluster, 5, FIRST);
             assert_eq!(refused, Err(Refusal::Members), "with another list nothing is formed");
         }
-        assert!(examine(&good, NodeId(2), ours, 5, FIRST).is_ok(), "its log has the members");
+        assert!(examine(&good, NodeId(2), &ours, 5, FIRST).is_ok(), "its log has the members");
 
         let cases = [
             (Hello { protocol: 9, ..good.clone() }, Refusal::Protocol { theirs: 9 }),
@@ -263,15 +340,16 @@ mod tests {
             (Hello { node: 70_000, ..good }, Refusal::NoHello),
         ];
         for (bad, refusal) in cases {
-            assert_eq!(examine(&bad, NodeId(2), ours, 4, FIRST), Err(refusal));
+            assert_eq!(examine(&bad, NodeId(2), &ours, 4, FIRST), Err(refusal));
         }
     }
 
     #[test]
     fn mem_15_a_node_that_does_not_know_the_machine_version_is_refused() {
-        let hello = hello(&me(1), &[], None, 4, NodeId(2));
+        let none = ClusterCell::default();
+        let hello = hello(&me(1), &[], &none, 4, NodeId(2));
         let of = |hello: &Hello, present| {
-            examine(hello, NodeId(2), None, 4, MachineVersion(present)).map(|peer| peer.machine)
+            examine(hello, NodeId(2), &none, 4, MachineVersion(present)).map(|peer| peer.machine)
         };
         assert_eq!(of(&hello, 2), Ok(MachineVersion(2)));
         let refusal = |newest, present| {

@@ -8,7 +8,7 @@ use crate::{
     dial::keep_linked,
     door::Door,
     frame::{Head, Outgoing},
-    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello},
+    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello, node_id},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     machine::MachineCell,
     payload::Payload,
@@ -22,7 +22,7 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::RwLock;
 use quorate_tls::Mutual;
-use quorate_types::{BootNumber, GroupId, Incarnation, NodeId};
+use quorate_types::{BootNumber, Epoch, GroupId, Incarnation, NodeId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -171,13 +171,17 @@ impl Shared {
 
     /// The hello of this node to node `to`.
     pub(crate) fn hello(&self, to: NodeId) -> wire::Hello {
-        hello(&self.me(), &self.config.former_boots, self.config.cluster.get(), self.members, to)
+        hello(&self.me(), &self.config.former_boots, &self.config.cluster, self.members, to)
     }
 
-    /// Checks that do not depend on earlier facts about the peer.
+    /// Checks of a peer without earlier facts about it. That its directory was forgotten comes first:
+    /// every release ends by that answer, also one that knows no epochs (MEM 11, MEM 14).
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
+        if self.peers.has_forgotten(Incarnation(theirs.incarnation)) {
+            return Err(Refusal::Forgotten(node_id(theirs.node)?));
+        }
         let config = &self.config;
-        examine(theirs, config.me, config.cluster.get(), self.members, config.machine.present())
+        examine(theirs, config.me, &config.cluster, self.members, config.machine.present())
     }
 
     /// True if the peer's directory belongs to this node's cluster.
@@ -391,6 +395,18 @@ impl Links {
         {
             connection.close();
         }
+    }
+
+    /// The only data directory that is accepted from a node, if one is known.
+    #[must_use]
+    pub fn directory(&self, node: NodeId) -> Option<Incarnation> {
+        self.0.peers.directory(node)
+    }
+
+    /// The epoch of this node's data directory (MEM 14).
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.0.config.cluster.epoch()
     }
 
     /// This node's own copy of the catalog says that its directory was forgotten (MEM 11): it does not

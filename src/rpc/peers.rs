@@ -152,6 +152,16 @@ impl Peers {
         }
     }
 
+    /// The only data directory that is accepted from the node, if one is known.
+    pub(crate) fn directory(&self, node: NodeId) -> Option<Incarnation> {
+        self.nodes.lock().get(&node).and_then(|known| known.incarnation)
+    }
+
+    /// True if the cluster has forgotten the directory (MEM 11).
+    pub(crate) fn has_forgotten(&self, directory: Incarnation) -> bool {
+        self.forgotten.borrow().contains(&directory)
+    }
+
     /// Records a hello, from either direction, with the earlier boots of its directory. Returns the
     /// process that it replaces. `is_ours`: the directory belongs to this node's cluster. Then it has been
     /// joined, and if this node's copy of the catalog does not have it yet, the peer may be the only one
@@ -163,7 +173,7 @@ impl Peers {
         is_ours: bool,
     ) -> Result<Option<Lost>, Refusal> {
         let node = hello.node;
-        if self.forgotten.borrow().contains(&hello.incarnation) {
+        if self.has_forgotten(hello.incarnation) {
             return Err(Refusal::Forgotten(node));
         }
         let mut nodes = self.nodes.lock();

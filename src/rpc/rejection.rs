@@ -37,13 +37,21 @@ pub enum Reason {
          data_dir), and the node can join anew with an empty one"
     )]
     Forgotten,
+    /// The last resort was used on its cluster, which goes on without it (MEM 14).
+    #[error(
+        "its data directory is of an older epoch: the cluster was given up for lost, and goes on from the \
+         data of another node (quorate recover-quorum); set the directory aside (setting data_dir), \
+         and the node can join anew with an empty one"
+    )]
+    Epoch,
 }
 
 impl Reason {
-    /// True if one member that says so is enough: the reason is a committed fact (MEM 11).
+    /// True if one member that says so is enough: the reason is a committed fact (MEM 11), or an operator
+    /// has decided it (MEM 14).
     pub(crate) fn is_proven(self) -> bool {
         match self {
-            Self::Forgotten => true,
+            Self::Forgotten | Self::Epoch => true,
             Self::Secret | Self::Cluster | Self::Incarnation | Self::FormerProcess => false,
         }
     }
@@ -55,6 +63,8 @@ impl Reason {
             Refusal::Incarnation { .. } => Some(Self::Incarnation),
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
             Refusal::Forgotten(_) => Some(Self::Forgotten),
+            Refusal::Epoch { theirs, ours, .. } => (theirs < ours).then_some(Self::Epoch),
+            Refusal::OtherEpoch(_) => Some(Self::Cluster),
             // Settings and versions differ while a cluster is being changed node by node.
             Refusal::Protocol { .. }
             | Refusal::Machine { .. }
@@ -74,6 +84,7 @@ impl Reason {
             Self::Incarnation => wire::rejection::Reason::Incarnation,
             Self::FormerProcess => wire::rejection::Reason::FormerProcess,
             Self::Forgotten => wire::rejection::Reason::Forgotten,
+            Self::Epoch => wire::rejection::Reason::Epoch,
         }
     }
 
@@ -85,6 +96,7 @@ impl Reason {
             wire::rejection::Reason::Incarnation => Some(Self::Incarnation),
             wire::rejection::Reason::FormerProcess => Some(Self::FormerProcess),
             wire::rejection::Reason::Forgotten => Some(Self::Forgotten),
+            wire::rejection::Reason::Epoch => Some(Self::Epoch),
         }
     }
 }
@@ -109,6 +121,8 @@ pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
         | Refusal::Incarnation { .. }
         | Refusal::FormerProcess(_)
         | Refusal::Forgotten(_)
+        | Refusal::Epoch { .. }
+        | Refusal::OtherEpoch(_)
         | Refusal::Members
         | Refusal::OtherHost(_)
         | Refusal::NoHello => Code::FailedPrecondition,
@@ -161,6 +175,8 @@ mod tests {
             (cluster, Reason::Cluster),
             (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess),
             (Refusal::Forgotten(NodeId(2)), Reason::Forgotten),
+            (Refusal::Epoch { node: NodeId(2), theirs: 0, ours: 1 }, Reason::Epoch),
+            (Refusal::OtherEpoch(NodeId(2)), Reason::Cluster),
         ] {
             for admitted in [false, true] {
                 let said = rejection(&status(&refusal, admitted));
@@ -168,6 +184,8 @@ mod tests {
             }
         }
         assert_eq!(rejection(&status(&Refusal::NoHello, true)), None, "it may pass");
+        let older = Refusal::Epoch { node: NodeId(2), theirs: 2, ours: 1 };
+        assert_eq!(rejection(&status(&older, true)), None, "the refusing node is the wrong one");
         assert_eq!(rejection(&Status::unauthenticated("the cluster secret")), None, "no node");
         let later = wire::Rejection { reason: 99, admitted: true }.encode_to_vec();
         let later = Status::with_details(Code::FailedPrecondition, "", later.into());

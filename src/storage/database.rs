@@ -10,6 +10,7 @@ use crate::{
     },
     directory::{self, MachineMark},
     engine::{Engine, Family, RocksEngine},
+    epoch::EpochRecord,
     install,
     installer::Installer,
     log_reader,
@@ -23,7 +24,7 @@ use crate::{
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use quorate_types::{
-    BootNumber, ClusterId, GroupId, Incarnation, LogIndex, MachineVersion, NodeId,
+    BootNumber, ClusterId, Epoch, GroupId, Incarnation, LogIndex, MachineVersion, NodeId,
 };
 use std::{
     collections::HashMap,
@@ -41,6 +42,10 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// Cluster of the node, once it belongs to one.
     pub cluster: Option<ClusterId>,
+    /// The cluster's epoch, as far as the directory knows it (MEM 14).
+    pub epoch: Epoch,
+    /// The last resort that begins the epoch was interrupted: the directory serves nobody (MEM 14).
+    pub is_recovering: bool,
     /// This process's boot number. Durable before it is returned.
     pub boot: BootNumber,
     /// Boot numbers of the directory's last openings, the oldest first.
@@ -49,7 +54,9 @@ pub struct Identity {
 
 impl Identity {
     fn of(node: NodeId, incarnation: Incarnation, cluster: Option<ClusterId>) -> Self {
-        Self { node, incarnation, cluster, boot: BootNumber(0), former: Vec::new() }
+        let (epoch, is_recovering) = (Epoch::default(), false);
+        let (boot, former) = (BootNumber(0), Vec::new());
+        Self { node, incarnation, cluster, epoch, is_recovering, boot, former }
     }
 }
 
@@ -120,6 +127,8 @@ impl Database {
             let (found, node) = (identity.node.0, options.node.0);
             return Err(OpenError::OtherNode { path: dir.to_owned(), found, node });
         }
+        let EpochRecord { epoch, is_recovering } = EpochRecord::read(&engine).map_err(failed)?;
+        (identity.epoch, identity.is_recovering) = (epoch, is_recovering);
         (identity.boot, identity.former) = begin_boot(&engine, options).map_err(failed)?;
         install::recover(&engine).map_err(failed)?;
         let reclaim = Arc::new(Reclaim::start(engine.clone()).map_err(failed)?);
@@ -153,12 +162,22 @@ impl Database {
         let mut value = BytesMut::with_capacity(9);
         value.put_u8(VERSION);
         value.put_u64(cluster.0);
-        let (family, key) = (Family::Identity, Bytes::from_static(CLUSTER));
-        let refused =
-            self.writer.push(Work::Put { family, key, value: value.freeze() }, Some(done));
+        self.put_identity(CLUSTER, value.freeze(), done);
+    }
+
+    /// Stores a record of the directory itself.
+    pub(crate) fn put_identity(&self, key: &'static [u8], value: Bytes, done: Done) {
+        let (family, key) = (Family::Identity, Bytes::from_static(key));
+        let refused = self.writer.push(Work::Put { family, key, value }, Some(done));
         if let Some((done, error)) = refused {
             done(Err(error));
         }
+    }
+
+    /// The directory has that epoch from now on.
+    pub(crate) fn note_epoch(&self, epoch: Epoch, is_recovering: bool) {
+        let mut identity = self.identity.lock();
+        (identity.epoch, identity.is_recovering) = (epoch, is_recovering);
     }
 
     /// The store of one group; the same one for each call.

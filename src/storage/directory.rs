@@ -68,8 +68,33 @@ pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<Claim, OpenError> {
     Ok(Claim { lock, machine })
 }
 
-/// The version of the replicated machine in the mark.
+/// The node that a directory belongs to. Nothing is changed.
+///
+/// # Errors
+/// There is no directory that this binary can use.
+pub fn owner(dir: &Path) -> Result<NodeId, OpenError> {
+    let mark = match fs::read_to_string(dir.join(MARK)) {
+        Ok(mark) => mark,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::Absent { path: dir.to_owned() });
+        }
+        Err(error) => return Err(failed(dir, "cannot read the file QUORATE")(error)),
+    };
+    read_mark(dir, &mark).map(|(owner, _)| owner)
+}
+
+/// The version of the replicated machine in the mark of a directory of this node.
 fn check(dir: &Path, mark: &str, node: NodeId) -> Result<MachineVersion, OpenError> {
+    let (owner, machine) = read_mark(dir, mark)?;
+    if owner != node {
+        let (path, found, node) = (dir.to_owned(), owner.0, node.0);
+        return Err(OpenError::OtherNode { path, found, node });
+    }
+    Ok(machine)
+}
+
+/// The node and the version of the replicated machine in the mark, if this binary knows both.
+fn read_mark(dir: &Path, mark: &str) -> Result<(NodeId, MachineVersion), OpenError> {
     let path = || dir.to_owned();
     let words: Vec<&str> = mark.split_whitespace().collect();
     let (format, owner, machine) = match *words.as_slice() {
@@ -94,14 +119,11 @@ fn check(dir: &Path, mark: &str, node: NodeId) -> Result<MachineVersion, OpenErr
     else {
         return Err(OpenError::NotOurs { path: path() });
     };
-    if owner != node.0 {
-        return Err(OpenError::OtherNode { path: path(), found: owner, node: node.0 });
-    }
     let (machine, newest) = (MachineVersion(machine), MachineVersion::NEWEST);
     if machine > newest {
         return Err(OpenError::Machine { path: path(), found: machine, newest });
     }
-    Ok(machine)
+    Ok((NodeId(owner), machine))
 }
 
 /// A new directory is empty, except for remains of an interrupted first open, or files of the file

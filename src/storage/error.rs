@@ -80,6 +80,14 @@ pub enum OpenError {
         /// Path of the directory.
         path: PathBuf,
     },
+    /// There is no directory that Quorate made.
+    #[error(
+        "data directory {path} does not exist, or was not made by quorate: it has no file QUORATE"
+    )]
+    Absent {
+        /// Path of the directory.
+        path: PathBuf,
+    },
     /// Another version made the directory.
     #[error(
         "data directory {path} has format {found}, this version of quorate reads format {known}"

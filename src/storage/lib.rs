@@ -5,12 +5,14 @@
 //! over a [`ReplicaStore`], whose changes become a [`Checkpoint`]; streamed as a snapshot.
 
 mod batch;
+mod charter;
 mod checkpoint;
 pub mod codec;
 mod database;
 mod directory;
 mod engine;
 mod entry;
+mod epoch;
 mod error;
 mod fifo;
 mod group_store;
@@ -38,7 +40,7 @@ mod testing;
 
 pub use checkpoint::Checkpoint;
 pub use database::{Database, Identity};
-pub use directory::{MachineMark, free_bytes};
+pub use directory::{MachineMark, free_bytes, owner};
 pub use entry::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 pub use error::{Done, OpenError, StorageError};
 pub use group_store::{GroupStore, Loaded, LogState, RunRange};

@@ -65,6 +65,11 @@ number!(
     ClusterId(u64)
 );
 number!(
+    /// How often the last resort was used on the cluster, in the high 16 bits, and a random number: the
+    /// last resort on two survivors of one cluster makes two of it (MEM 14). 0: never.
+    Epoch(u64)
+);
+number!(
     /// The place of a command in its session, from 1 without gaps (SES 2).
     Sequence(u64)
 );
@@ -108,6 +113,24 @@ impl BootNumber {
     #[must_use]
     pub fn opened(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+}
+
+impl Epoch {
+    /// Bits of the random number.
+    const CHANCE_BITS: u32 = 48;
+
+    /// The epoch that the last resort begins in one that ends. `chance` is random.
+    #[must_use]
+    pub fn after(ended: Self, chance: u64) -> Self {
+        let number = u64::from(ended.number().saturating_add(1));
+        Self(number << Self::CHANCE_BITS | chance >> (u64::BITS - Self::CHANCE_BITS))
+    }
+
+    /// How often the last resort was used.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        (self.0 >> Self::CHANCE_BITS) as u16
     }
 }
 

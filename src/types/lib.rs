@@ -2,6 +2,7 @@
 //! the declare arguments parsed once. Pure: no I/O, no clock, no threads.
 
 mod arguments;
+mod charter;
 mod delivery;
 mod exception;
 mod field_table;
@@ -20,11 +21,12 @@ pub use arguments::{
     ArgumentError, DelayedRetryArguments, LeaderLocator, MS_MAX, Overflow, QueueArguments,
     QueueType, compared_arguments,
 };
+pub use charter::{Charter, Founding};
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{
-    BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
+    BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, Epoch, GroupId, Holder, Home,
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
     ReplicaNumber, Sequence, SessionId, StartNumber, TaskId, Term,
 };

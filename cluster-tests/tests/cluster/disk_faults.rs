@@ -24,7 +24,7 @@ async fn under_load(faults: &CallFaults) -> (Cluster, u64, Load) {
     let cluster = Cluster::start(3, faults.on(Options::default())).await;
     // A raise of the machine version writes to the disk while nothing else is applied.
     for node in [1, 2, 3] {
-        says(cluster.node(node), &["the cluster's machine version is raised to=3"]).await;
+        says(cluster.node(node), &["the cluster's machine version is raised to=4"]).await;
     }
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;

@@ -19,7 +19,7 @@ const QUEUE: &str = "members";
 const MOVED: Duration = Duration::from_secs(300);
 
 /// Waits until these nodes are the members, and all groups are where they shall be.
-async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
+pub(crate) async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
     eventually(&format!("all groups rest on {nodes:?}"), MOVED, || async {
         cluster.is_at_rest_on(1, nodes).await
     })

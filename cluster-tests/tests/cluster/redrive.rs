@@ -187,6 +187,27 @@ async fn reaches(cluster: &Cluster, id: &Value, state: &str) -> Value {
     .await
 }
 
+/// A task for the queue of parked messages.
+fn about(kind: &str, to: Value, filter: Value, dry_run: bool) -> Value {
+    json!({ "kind": kind, "vhost": "/", "queue": "parking", "to": to, "filter": filter,
+        "dry_run": dry_run })
+}
+
+/// Each is answered with what is wrong in it.
+async fn wrong_requests_are_refused(cluster: &Cluster) {
+    let to_none = json!({ "queue": "none" });
+    for (body, word) in [
+        (about("redrive", json!("there"), json!({}), false), "to"),
+        (about("delete", Value::Null, json!({}), false), "filter"),
+        (about("move", json!({ "queue": "others" }), json!({ "reason": "age" }), false), "reason"),
+        (about("move", to_none, json!({}), false), "none"),
+    ] {
+        let (status, refused) = post(cluster, "tasks", &body).await;
+        assert!(matches!(status, 400 | 404), "{status} {refused}");
+        assert!(refused["reason"].as_str().is_some_and(|it| it.contains(word)), "{refused}");
+    }
+}
+
 /// Only what matches is taken, and in its order; a dry run says the same before.
 #[tokio::test(flavor = "multi_thread")]
 async fn let_01_only_what_matches_is_moved_or_deleted() {
@@ -208,10 +229,6 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
         hold(parked == 6, || format!("{parked}"))
     })
     .await;
-    let about = |kind: &str, to: Value, filter: Value, dry_run: bool| {
-        json!({ "kind": kind, "vhost": "/", "queue": "parking", "to": to, "filter": filter,
-            "dry_run": dry_run })
-    };
     let original = json!("original");
     let (status, counted) =
         post(&cluster, "tasks", &about("redrive", original.clone(), json!({}), true)).await;
@@ -241,19 +258,7 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
     assert!(back.stdout.contains("1 taken, 1 moved, 0 under way, 1 skipped"), "{}", back.stdout);
     assert_eq!(arrives(&channel, "work").await.data, b"c");
     assert_eq!(arrives(&channel, "parking").await.data, b"alive");
-    for (body, word) in [
-        (about("redrive", json!("there"), json!({}), false), "to"),
-        (about("delete", Value::Null, json!({}), false), "filter"),
-        (about("move", json!({ "queue": "others" }), json!({ "reason": "age" }), false), "reason"),
-        (
-            json!({ "kind": "move", "vhost": "/", "queue": "parking", "to": { "queue": "none" } }),
-            "none",
-        ),
-    ] {
-        let (status, refused) = post(&cluster, "tasks", &body).await;
-        assert!(matches!(status, 400 | 404), "{status} {refused}");
-        assert!(refused["reason"].as_str().is_some_and(|it| it.contains(word)), "{refused}");
-    }
+    wrong_requests_are_refused(&cluster).await;
     assert_replicas_equal(&cluster).await;
 }
 

@@ -1,7 +1,7 @@
 //! Delayed retry on real nodes: a returned message waits its time at its place, is counted and shown
 //! meanwhile, and comes back once, also when its leader dies.
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use crate::browse::{ctl, hold_one};
 use crate::redrive::cluster_of_three;

@@ -79,13 +79,13 @@ async fn mem_15_the_version_is_raised_when_the_last_node_agrees() {
     let third = cluster.ctl(3, &["cluster_status"]).await.stdout;
     let name = third.lines().find_map(|line| line.strip_prefix("Cluster status of node "));
     let name = name.expect("the name of node 3").trim_end_matches(" ...");
-    shows_version(&cluster, &format!("Machine version: 1 (3 when these agree: {name})")).await;
+    shows_version(&cluster, &format!("Machine version: 1 (4 when these agree: {name})")).await;
     assert!(cluster.nodes().iter().all(|node| mark(node).starts_with("quorate format 2 ")));
 
     restarted_as(&cluster, &load, 3, &cluster.node(3).launch()).await;
-    shows_version(&cluster, "Machine version: 3").await;
+    shows_version(&cluster, "Machine version: 4").await;
     for node in cluster.nodes() {
-        let wanted = format!("quorate format 3 node {} machine 3\n", node.id());
+        let wanted = format!("quorate format 3 node {} machine 4\n", node.id());
         eventually("the mark names the version", LIFECYCLE_BOUND, || async {
             hold(mark(node) == wanted, || mark(node))
         })
@@ -93,21 +93,21 @@ async fn mem_15_the_version_is_raised_when_the_last_node_agrees() {
     }
     // It is not lowered by a node that would no longer agree.
     restarted_as(&cluster, &load, 1, &hesitant(1)).await;
-    shows_version(&cluster, "Machine version: 3").await;
+    shows_version(&cluster, "Machine version: 4").await;
     load.finish(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_15_data_of_an_unknown_version_is_refused_and_left_alone() {
     let cluster = Cluster::start(1, Options::default()).await;
-    shows_version(&cluster, "Machine version: 3").await;
+    shows_version(&cluster, "Machine version: 4").await;
     let node = cluster.node(1);
     node.sigterm().await;
     let (path, later) = (node.data_dir().join("QUORATE"), "quorate format 3 node 1 machine 99\n");
     fs::write(&path, later).expect("a mark");
     node.spawn();
     assert!(!node.ends().await.success());
-    let said = "has machine version 99, this version of quorate knows versions up to 3";
+    let said = "has machine version 99, this version of quorate knows versions up to 4";
     assert!(node.log().contains(said), "{}", node.log());
     assert_eq!(mark(node), later);
 }
@@ -133,7 +133,7 @@ async fn mem_15_a_rolling_upgrade_under_load_and_its_roll_back() {
     for id in 1..=3 {
         restarted_as(&cluster, &load, id, &new(id)).await;
     }
-    shows_version(&cluster, "Machine version: 3").await;
+    shows_version(&cluster, "Machine version: 4").await;
     for id in 1..=3 {
         restarted_as(&cluster, &load, id, &new(id)).await;
     }

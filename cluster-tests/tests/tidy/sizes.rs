@@ -15,10 +15,10 @@ const METHODS_MOST: usize = 25;
 const CYCLE_MOST: usize = 5;
 
 /// Structs that have more fields.
-const FIELDS: &[(&str, usize)] = &[("Counters", 24), ("Node", 13)];
+const FIELDS: &[(&str, usize)] = &[("Counters", 24)];
 /// Types that have more methods.
 const METHODS: &[(&str, usize)] =
-    &[("DeadLetters", 26), ("LedHomes", 28), ("Node", 34), ("Operator", 29), ("Views", 27)];
+    &[("DeadLetters", 26), ("LedHomes", 27), ("Node", 33), ("Views", 26)];
 /// Cycles that have more files, by the first module of each.
 const CYCLES: &[(&str, usize)] = &[];
 

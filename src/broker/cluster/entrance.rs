@@ -10,7 +10,10 @@ use quorate_catalog::{
     Catalog, CatalogCommand, CatalogReply, ClusterShape, Denial, MemberCommand, MemberDenial,
     MemberRecord, MemberState, Newcomer,
 };
-use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
+use quorate_rpc::Links;
+use quorate_types::{
+    Epoch, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber, StartNumber,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -56,6 +59,8 @@ pub struct Joined {
     pub first: ReplicaNumber,
     /// Addresses, `host:port`, of the other members that do not leave.
     pub peers: BTreeMap<NodeId, String>,
+    /// The cluster's epoch (MEM 14).
+    pub epoch: Epoch,
 }
 
 /// Why a process does not enter the cluster, or a node is not replaced.
@@ -81,6 +86,15 @@ pub enum MemberError {
          data_dir), or the node has lost its data"
     )]
     OtherDirectory(NodeId),
+    /// The cluster has no members yet that could be replaced, and the directory that the charter names
+    /// has had no process since (MEM 2).
+    #[error(
+        "node {0} was to found the cluster with another data directory, which has not started since: bring \
+         that back (setting data_dir); if it is lost for good, stop all nodes and make another one the \
+         whole cluster (quorate recover-quorum), which this one and the others then join with empty \
+         directories"
+    )]
+    LostFounder(NodeId),
     /// The process does not know the cluster's machine version (MEM 15).
     #[error(
         "node {node} knows machine versions up to {newest}, and the cluster has version {present}: \
@@ -128,7 +142,7 @@ impl MemberError {
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            Self::OtherDirectory(_) | Self::TooOld { .. } => true,
+            Self::OtherDirectory(_) | Self::LostFounder(_) | Self::TooOld { .. } => true,
             Self::Denied(denial) => matches!(
                 denial,
                 MemberDenial::Forgotten { .. } | MemberDenial::DirectoryTaken { .. }
@@ -229,6 +243,26 @@ fn before_members(
     }
 }
 
+/// Before there are members, a process has the directory that its node is known by, if it is: another
+/// one lacks what that one has acknowledged (MEM 2).
+fn check_charter(
+    catalog: &Catalog,
+    newcomer: &Newcomer,
+    known: Option<Incarnation>,
+) -> Result<(), MemberError> {
+    let node = newcomer.node;
+    let is_other = known.is_some_and(|known| known != newcomer.incarnation);
+    if !is_other || catalog.machine() >= MachineVersion::MEMBERS {
+        return Ok(());
+    }
+    let has_started = catalog.node(node).is_some_and(|entry| entry.start > StartNumber(0));
+    Err(if has_started {
+        MemberError::OtherDirectory(node)
+    } else {
+        MemberError::LostFounder(node)
+    })
+}
+
 /// MEM 10: a process may replace the lost directory of its node by itself only while nothing else is
 /// missing or changing.
 fn check_replacement(
@@ -253,7 +287,7 @@ fn check_replacement(
 
 /// The answer to a process whose directory is a member's. An error if the node was forgotten since, or
 /// given to another directory.
-fn joined(catalog: &Catalog, newcomer: &Newcomer) -> Result<Joined, MemberError> {
+fn joined(catalog: &Catalog, newcomer: &Newcomer, epoch: Epoch) -> Result<Joined, MemberError> {
     let node = newcomer.node;
     let member = catalog.member(node).ok_or(MemberDenial::NoMember { node })?;
     if member.incarnation != newcomer.incarnation {
@@ -263,7 +297,7 @@ fn joined(catalog: &Catalog, newcomer: &Newcomer) -> Result<Joined, MemberError>
     let others = catalog.members().filter(|(other, member)| *other != node && stays(member));
     let peers = others.map(|(other, member)| (other, member.address.clone())).collect();
     let shape = catalog.shape().ok_or(MemberError::Starting)?;
-    Ok(Joined { shape, machine: catalog.machine(), first: member.first, peers })
+    Ok(Joined { shape, machine: catalog.machine(), first: member.first, peers, epoch })
 }
 
 impl Operator<'_> {
@@ -300,6 +334,9 @@ impl Cluster {
             return Err(MemberError::NoMajority);
         }
         let newcomer = &applicant.newcomer;
+        let links = self.base.context.peers.links();
+        let known = links.and_then(|links| links.directory(newcomer.node));
+        check_charter(&self.base.catalog.read(), newcomer, known)?;
         let step = step(&self.base.catalog.read(), founders, applicant)?;
         match step {
             Step::Founder => return Ok(Entrance::Founder),
@@ -307,7 +344,8 @@ impl Cluster {
             Step::Join => self.propose(MemberCommand::Join(newcomer.clone())).await?,
             Step::Replace { old, state } => self.replace_lost_disk(old, state, applicant).await?,
         }
-        joined(&self.base.catalog.read(), newcomer).map(Entrance::Joined)
+        let epoch = self.base.context.peers.links().map(Links::epoch).unwrap_or_default();
+        joined(&self.base.catalog.read(), newcomer, epoch).map(Entrance::Joined)
     }
 
     /// The automatic replacement (MEM 10). An applicant that may not do it waits until it is

@@ -244,14 +244,6 @@ impl LedHomes {
         }
     }
 
-    /// The present time of the home's clock; `None` if it is not known here.
-    pub(crate) fn time(&self, home: Home) -> Option<Timestamp> {
-        match home {
-            Home::Group(group) => self.sequencers.get(&group)?.clock.now(),
-            Home::Node(_) => None,
-        }
-    }
-
     /// Sends the present time of these groups' clocks to one node or to all, for the clocks known
     /// here.
     pub(crate) fn send_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {

@@ -1,10 +1,6 @@
 //! Tasks, as operators create, control and list them.
 
-use crate::{
-    Broker,
-    context::CallError,
-    views::administration::{Operator, Views},
-};
+use crate::{context::CallError, views::administration::MessageTasks};
 use quorate_catalog::{
     Access, Catalog, CatalogCommand, CatalogReply, Denial, Resource, TaskCommand, TaskControl,
     TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, delays_for, filter_of, refusal,
@@ -130,13 +126,13 @@ impl TaskRequest {
     }
 }
 
-impl Broker {
+impl MessageTasks<'_> {
     /// Whether a user may have such a task carried out: it needs what it would need to consume the
     /// queue, and to publish to where the messages go.
     ///
     /// # Errors
     /// 403.
-    pub fn check_task(&self, user: &ShortString, request: &TaskRequest) -> Result<(), Exception> {
+    pub fn check(&self, user: &ShortString, request: &TaskRequest) -> Result<(), Exception> {
         let catalog = self.0.base.catalog.read();
         let who = Who { vhost: &request.queue.vhost, user };
         catalog.check_access(who, Access::Read, Resource::Queue(&request.queue.name))?;
@@ -159,7 +155,7 @@ impl Broker {
     /// # Errors
     /// 403.
     pub fn check_resumed(&self, user: &ShortString, task: &TaskRecord) -> Result<(), Exception> {
-        self.check_task(user, &TaskRequest::of(&task.order))
+        self.check(user, &TaskRequest::of(&task.order))
     }
 
     /// Whether a user may see and control a task: as if it consumed the queue.
@@ -170,14 +166,12 @@ impl Broker {
         let catalog = self.0.base.catalog.read();
         catalog.check_access(who, Access::Read, Resource::Queue(&name.name)).is_ok()
     }
-}
 
-impl Operator<'_> {
     /// Creates a task; returns it as it was created.
     ///
     /// # Errors
     /// What is wrong with the request, or the lack of a majority.
-    pub async fn create_task(
+    pub async fn create(
         &self,
         request: TaskRequest,
         by: ShortString,
@@ -195,7 +189,7 @@ impl Operator<'_> {
         let order = TaskOrder { kind, queue, name, to, filter, rate, max, dry_run };
         let nonce = quorate_rpc::chance::random();
         let at = base.context.settings.wall.now();
-        self.change_task(TaskCommand::Create { nonce, order, by, at }).await?;
+        self.change(TaskCommand::Create { nonce, order, by, at }).await?;
         // It may have ended by now, but not have been removed.
         let created = base.catalog.read().task_of_nonce(nonce).cloned();
         created.ok_or(TaskError::TimedOut)
@@ -203,7 +197,7 @@ impl Operator<'_> {
 
     /// A task; one that this node's copy of the catalog does not have may have been created through
     /// another node a moment ago.
-    pub async fn find_task(&self, id: TaskId) -> Option<TaskRecord> {
+    pub async fn find(&self, id: TaskId) -> Option<TaskRecord> {
         let base = &self.0.base;
         let find = || base.catalog.read().task(id).cloned();
         let found = find();
@@ -217,19 +211,19 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// There is no such task, or it has ended; or the lack of a majority.
-    pub async fn control_task(
+    pub async fn control(
         &self,
         task: TaskId,
         control: TaskControl,
     ) -> Result<TaskRecord, TaskError> {
         let at = self.0.base.context.settings.wall.now();
-        self.change_task(TaskCommand::Control { task, control, at }).await?;
+        self.change(TaskCommand::Control { task, control, at }).await?;
         let changed = self.0.base.catalog.read().task(task).cloned();
         changed.ok_or(TaskError::Denied(TaskDenial::NoTask { task }))
     }
 
     /// Waits until a task has ended; returns it as it is then, or after that time.
-    pub async fn await_task(&self, created: TaskRecord, most: Duration) -> TaskRecord {
+    pub async fn await_end(&self, created: TaskRecord, most: Duration) -> TaskRecord {
         let until = Instant::now() + most;
         let mut latest = created;
         while latest.state.is_active() && Instant::now() < until {
@@ -240,7 +234,7 @@ impl Operator<'_> {
         latest
     }
 
-    async fn change_task(&self, command: TaskCommand) -> Result<(), TaskError> {
+    async fn change(&self, command: TaskCommand) -> Result<(), TaskError> {
         match self.0.base.catalog_client.propose(CatalogCommand::Tasks(command)).await {
             Ok((_, CatalogReply::Done)) => Ok(()),
             Ok((_, CatalogReply::Denied(Denial::Task(denial)))) => Err(denial.into()),
@@ -252,12 +246,10 @@ impl Operator<'_> {
             Err(CallError::TimedOut | CallError::SessionEnded) => Err(TaskError::TimedOut),
         }
     }
-}
 
-impl Views<'_> {
     /// All tasks, as this node's copy of the catalog has them.
     #[must_use]
-    pub fn tasks(&self) -> Vec<TaskRecord> {
+    pub fn all(&self) -> Vec<TaskRecord> {
         self.0.base.catalog.read().tasks().cloned().collect()
     }
 }

@@ -1,4 +1,5 @@
-//! What the management floor sees and changes of a node: `Views`, `Operator` and `DryRuns`.
+//! What the management floor sees and changes of a node: `Views`, `Operator`, `DryRuns` and
+//! `MessageTasks`.
 
 use crate::{Broker, node::Node};
 use std::sync::Arc;
@@ -15,6 +16,10 @@ pub struct Operator<'a>(pub(crate) &'a Arc<Node>);
 #[derive(Clone, Copy, Debug)]
 pub struct DryRuns<'a>(pub(crate) &'a Arc<Node>);
 
+/// The tasks that move messages (LET 1). Nobody is asked whether they may, but by `check`.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageTasks<'a>(pub(crate) &'a Arc<Node>);
+
 impl Broker {
     /// What is to be seen of this node.
     #[must_use]
@@ -26,6 +31,12 @@ impl Broker {
     #[must_use]
     pub fn operator(&self) -> Operator<'_> {
         Operator(&self.0)
+    }
+
+    /// The tasks that move messages.
+    #[must_use]
+    pub fn tasks(&self) -> MessageTasks<'_> {
+        MessageTasks(&self.0)
     }
 
     /// What changes through this node would do.

@@ -406,3 +406,61 @@ fn mem_01_the_records_are_those_of_members_forgotten_directories_and_placements(
     assert_eq!(last, expected.collect::<Vec<_>>());
     assert_eq!(world.catalog, world.reloaded());
 }
+
+/// Node 3 alone, with these replicas by their groups.
+fn alone(replicas: &[(u16, u32)]) -> M {
+    let replica = |(group, it): &(u16, u32)| (GroupId(*group), ReplicaNumber(*it));
+    M::LastResort { node: NodeId(3), replicas: replicas.iter().map(replica).collect() }
+}
+
+/// Node 3 has been made the only member, with nothing of group 1, which has begun anew.
+fn left_alone() -> World {
+    let mut world = World::founded(3, 2);
+    let early = world.member_refused(alone(&[(0, 0), (1, 0), (2, 0)]));
+    assert_eq!(early, D::TooEarly { machine: MachineVersion::MEMBERS });
+    assert_eq!(C::Members(alone(&[])).since(), MachineVersion::LAST_RESORT);
+    for version in [MachineVersion::RETRIES, MachineVersion::LAST_RESORT] {
+        world.done(C::RaiseMachine(version));
+    }
+    world.join(4, 4);
+    world.settle(3);
+    world.place(1, &[1, 2, 4]);
+    let without = world.member_refused(alone(&[(0, 0), (1, 9)]));
+    assert_eq!(without, D::NoGroup { group: GroupId(2) });
+    let start = world.catalog.live_session(NodeId(1)).unwrap();
+    world.member(alone(&[(0, 0), (1, 9), (2, 0)]));
+    let members: Vec<_> = world.catalog.members().map(|(node, it)| (node, it.state)).collect();
+    assert_eq!(members, [(NodeId(3), MemberState::Member)]);
+    for (group, number) in [(0, 0), (1, 9), (2, 0)] {
+        assert_eq!(world.replicas(group), [replica(3, number)]);
+        assert!(world.placement(group).is_reached());
+    }
+    for directory in [1, 2, 4] {
+        assert!(world.catalog.is_forgotten(Incarnation(directory)), "{directory}");
+    }
+    assert!(!world.catalog.is_forgotten(Incarnation(3)) && world.catalog.is_fenced(start));
+    assert_eq!(world.catalog.next_replica_number(), ReplicaNumber(10));
+    assert_eq!(world.catalog, world.reloaded());
+    world
+}
+
+#[test]
+fn mem_14_the_last_resort_leaves_one_member_with_its_replicas() {
+    let mut world = left_alone();
+    let back = world.member_refused(M::Join(newcomer(1, 1)));
+    assert_eq!(back, D::Forgotten { node: NodeId(1) });
+    world.join(1, 11);
+    world.join(2, 22);
+    world.settle(3);
+    assert_eq!(world.placement(1).nodes(), nodes(&[1, 2, 3]), "the groups grow again");
+    assert_eq!(world.placement(0).nodes(), nodes(&[1, 2, 3]));
+    world.member(M::Drain { node: NodeId(3) });
+    world.member(alone(&[(0, 0), (1, 9), (2, 0)]));
+    assert_eq!(world.state_of(3), Some(MemberState::Member), "again, from another state");
+    world.join(5, 5);
+    world.join(6, 6);
+    world.settle(3);
+    world.member(forget(3, 3));
+    let gone = world.member_refused(alone(&[(0, 0), (1, 9), (2, 0)]));
+    assert_eq!(gone, D::Forgotten { node: NodeId(3) });
+}

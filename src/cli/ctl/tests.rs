@@ -274,7 +274,7 @@ fn the_cluster_is_described() {
         Cluster name: 00000000000000c1
         Catalog leader: rabbit1@127.0.0.1
         Total CPU cores available cluster-wide: *
-        Machine version: 3
+        Machine version: 4
 
         Disk Nodes
 

@@ -41,7 +41,7 @@ pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.method == Method::Post {
         return create(api, call).await;
     }
-    let tasks = api.broker.views().tasks();
+    let tasks = api.broker.tasks().all();
     let seen = tasks.into_iter().filter(|task| may_control(api, call, task));
     let shown: Vec<_> = seen.map(|task| shape(&task)).collect();
     Ok(Answer::list(&["id"], move || shown))
@@ -59,41 +59,41 @@ pub(crate) async fn control(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let control = control.ok_or(Refusal::NoObject)?;
     let task = find(api, call).await?;
     if control == TaskControl::Resume && !call.caller.is_administrator() {
-        api.broker.check_resumed(&call.caller.user, &task)?;
+        api.broker.tasks().check_resumed(&call.caller.user, &task)?;
     }
-    let changed = api.broker.operator().control_task(task.id, control).await?;
+    let changed = api.broker.tasks().control(task.id, control).await?;
     Ok(Answer::object(shape(&changed)))
 }
 
 fn may_control(api: &Api, call: &Call, task: &TaskRecord) -> bool {
-    call.caller.is_administrator() || api.broker.may_control(&call.caller.user, task)
+    call.caller.is_administrator() || api.broker.tasks().may_control(&call.caller.user, task)
 }
 
 /// The task of the path; one that the user may not control is not there.
 async fn find(api: &Api, call: &Call) -> Result<TaskRecord, Refusal> {
     let id = call.name("task").and_then(|id| id.parse().ok()).map(TaskId);
     let id = id.ok_or(Refusal::NoObject)?;
-    let found = api.broker.operator().find_task(id).await;
+    let found = api.broker.tasks().find(id).await;
     found.filter(|task| may_control(api, call, task)).ok_or(Refusal::NoObject)
 }
 
 async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let request = given(&call.fields()?)?;
     request.check()?;
-    api.broker.check_task(&call.caller.user, &request)?;
+    api.broker.tasks().check(&call.caller.user, &request)?;
     let dry_run = request.dry_run;
-    let operator = api.broker.operator();
-    let created = operator.create_task(request, call.caller.user.clone()).await?;
+    let tasks = api.broker.tasks();
+    let created = tasks.create(request, call.caller.user.clone()).await?;
     if !dry_run {
         return Ok(Answer::created(json!({ "id": created.id.0 }), format!("tasks/{}", created.id)));
     }
-    let mut ended = operator.await_task(created, DRY_RUN_MAX).await;
+    let mut ended = tasks.await_end(created, DRY_RUN_MAX).await;
     if ended.state.is_active() {
-        match operator.control_task(ended.id, TaskControl::Cancel).await {
+        match tasks.control(ended.id, TaskControl::Cancel).await {
             Ok(cancelled) => ended = cancelled,
             // It has ended in this moment.
             Err(TaskError::Denied(TaskDenial::Ended { .. })) => {
-                ended = operator.find_task(ended.id).await.unwrap_or(ended);
+                ended = tasks.find(ended.id).await.unwrap_or(ended);
             }
             Err(error) => return Err(error.into()),
         }

@@ -20,8 +20,8 @@ pub(crate) use election::{
     encode_vote_answer, encode_vote_request,
 };
 pub(crate) use membership::{
-    decode_committed, decode_stored_membership, encode_committed, encode_stored_membership,
-    from_log_entry, into_log_entry,
+    decode_committed, decode_membership, decode_stored_membership, encode_committed,
+    encode_membership, encode_stored_membership, from_log_entry, into_log_entry,
 };
 pub(crate) use snapshot::{
     SnapshotStep, decode_log_index, decode_snapshot_step, encode_log_index, encode_snapshot_begin,

@@ -6,7 +6,7 @@ use quorate_rpc::{
     CallError, Cause, ClusterCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
     MachineCell, NotifyError, Origin, PeerHello, Reason, Responder,
 };
-use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
+use quorate_types::{BootNumber, ClusterId, Epoch, GroupId, Incarnation, NodeId};
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -91,7 +91,7 @@ impl Node {
             peers: peers.iter().map(|(node, at)| (NodeId(*node), at.to_string())).collect(),
             secret: ClusterSecret::new(spec.secret).unwrap(),
             tls: None,
-            cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
+            cluster: ClusterCell::new(Some(ClusterId(spec.cluster)), Epoch::default()),
             machine: MachineCell::default(),
             lane_bytes: 64 << 20,
         };

@@ -23,6 +23,7 @@ const REPLACE: u8 = 6;
 const REMOVE: u8 = 7;
 const PLACE: u8 = 8;
 const REACHED: u8 = 9;
+const LAST_RESORT: u8 = 10;
 
 const TOO_EARLY: u8 = 1;
 const FORGOTTEN: u8 = 2;
@@ -71,6 +72,14 @@ pub(super) fn put_member_command(command: &MemberCommand, out: &mut BytesMut) {
             put_group(REACHED, *group, out);
             put_int(out, *number);
         }
+        C::LastResort { node, replicas } => {
+            put_node(LAST_RESORT, *node, out);
+            put_len(out, replicas.len());
+            for (group, number) in replicas {
+                put_int(out, u64::from(group.0));
+                put_int(out, u64::from(number.0));
+            }
+        }
     }
 }
 
@@ -90,6 +99,10 @@ pub(super) fn member_command(cursor: &mut Cursor<'_>) -> Result<MemberCommand, D
             nodes: cursor.list(node)?.into_iter().collect(),
         },
         REACHED => C::Reached { group: group(cursor)?, number: cursor.int()? },
+        LAST_RESORT => C::LastResort {
+            node: node(cursor)?,
+            replicas: cursor.list(numbered)?.into_iter().collect(),
+        },
         _ => return Err(DecodeError::Invalid("member command")),
     })
 }
@@ -237,6 +250,10 @@ fn replicas(cursor: &mut Cursor<'_>) -> Result<BTreeSet<ReplicaId>, DecodeError>
 
 fn replica(cursor: &mut Cursor<'_>) -> Result<ReplicaId, DecodeError> {
     Ok(ReplicaId { node: node(cursor)?, number: ReplicaNumber(cursor.u32()?) })
+}
+
+fn numbered(cursor: &mut Cursor<'_>) -> Result<(GroupId, ReplicaNumber), DecodeError> {
+    Ok((group(cursor)?, ReplicaNumber(cursor.u32()?)))
 }
 
 fn put_state(state: MemberState, out: &mut BytesMut) {

@@ -38,6 +38,8 @@ const NODE_BACK: u8 = 18;
 const NODE_TIMED_OUT: u8 = 19;
 const CONTINUE: u8 = 20;
 const NEW_LIFE: u8 = 21;
+/// From `MachineVersion::LAST_RESORT` on.
+const LAST_RESORT: u8 = 23;
 const ROUTED: u8 = 30;
 const TRANSFER: u8 = 31;
 const DEAD_LETTERED: u8 = 32;
@@ -105,6 +107,7 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             put_int(out, *life);
         }
         Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
+        Command::LastResort => out.put_u8(LAST_RESORT),
         Command::TaskStep(_) | Command::ForgetTask { .. } => put_task_command(command, out),
     }
 }
@@ -197,6 +200,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         RETRY => Command::Retry { target: cursor.queue()?, count: cursor.u32()? },
         CONTINUE => Command::Continue,
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
+        LAST_RESORT => Command::LastResort,
         EXPIRE_HEAD => Command::ExpireHead { queue: cursor.queue()? },
         TASK_STEP => Command::TaskStep(Box::new(task_step(cursor)?)),
         FORGET_TASK => Command::ForgetTask { queue: cursor.queue()?, task: TaskId(cursor.int()?) },

@@ -52,6 +52,14 @@ pub(crate) fn decode_heads(bytes: &[u8]) -> Result<(Stamp, Vec<Run>), DecodeErro
     heads(&mut Cursor::new(bytes))
 }
 
+/// The times of an entry, without the rest of it.
+///
+/// # Errors
+/// The bytes are not an entry.
+pub fn decode_stamp(bytes: &[u8]) -> Result<Stamp, DecodeError> {
+    decode_heads(bytes).map(|(stamp, _)| stamp)
+}
+
 fn heads(cursor: &mut Cursor<'_>) -> Result<(Stamp, Vec<Run>), DecodeError> {
     cursor.version(VERSION)?;
     let stamp = Stamp { time: Timestamp(cursor.int()?), wall: WallTime(cursor.int()?) };

@@ -196,6 +196,7 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
         node().prop_map(|node| Command::NodeBack { node }),
         node().prop_map(|node| Command::NodeTimedOut { node }),
         Just(Command::Continue),
+        Just(Command::LastResort),
         number().prop_map(|life| Command::NewLife { life }),
         queue_id().prop_map(|queue| Command::ExpireHead { queue }),
     ]

@@ -10,7 +10,7 @@ use crate::codec::{
 };
 use bytes::Bytes;
 use proptest::{
-    collection::{btree_set, vec},
+    collection::{btree_map, btree_set, vec},
     prelude::*,
 };
 use quorate_catalog::{
@@ -56,6 +56,8 @@ fn command() -> impl Strategy<Value = M> {
             nodes
         }),
         (group(), any::<u64>()).prop_map(|(group, number)| M::Reached { group, number }),
+        (node(), btree_map(group(), any::<u32>().prop_map(ReplicaNumber), 0..6))
+            .prop_map(|(node, replicas)| M::LastResort { node, replicas }),
     ]
 }
 

@@ -74,6 +74,22 @@ fn mem_02_before_there_are_members_the_nodes_of_the_settings_are_founders() {
 }
 
 #[test]
+fn mem_02_a_named_directory_that_is_lost_before_its_first_start_has_a_way_out() {
+    let (log, known) = (formed(2), Some(Incarnation(3)));
+    let check = |log: &CatalogLog, incarnation, known| {
+        check_charter(&log.catalog, &applicant(3, incarnation).newcomer, known)
+    };
+    assert_eq!(check(&log, 3, known), Ok(()));
+    assert_eq!(check(&log, 33, None), Ok(()), "no charter names it");
+    let lost = check(&log, 33, known).unwrap_err();
+    assert_eq!((lost, lost.is_final()), (MemberError::LostFounder(NodeId(3)), true));
+    assert!(lost.to_string().contains("recover-quorum"), "{lost}");
+    let started = check(&formed(3), 33, known);
+    assert_eq!(started, Err(MemberError::OtherDirectory(NodeId(3))));
+    assert_eq!(check(&founded(), 33, known), Ok(()), "it can be replaced");
+}
+
+#[test]
 fn mem_15_a_process_that_does_not_know_the_machine_version_is_refused_for_good() {
     let old = Applicant { machine_newest: MachineVersion::FIRST, ..applicant(4, 4) };
     let refused = step_of(&founded(), &old).unwrap_err();
@@ -88,12 +104,12 @@ fn mem_03_a_new_node_joins_and_asking_again_changes_nothing() {
     assert_eq!(step_of(&log, &applicant(3, 3)), Ok(Step::Founder));
     assert_eq!(step_of(&log, &four), Ok(Step::Join));
     let absent = MemberDenial::NoMember { node: NodeId(4) };
-    assert_eq!(joined(&log.catalog, &four.newcomer), Err(absent.into()));
+    assert_eq!(joined(&log.catalog, &four.newcomer, Epoch(5)), Err(absent.into()));
     member(&mut log, MemberCommand::Join(four.newcomer.clone()));
     assert_eq!(step_of(&log, &four), Ok(Step::Known));
-    let told = joined(&log.catalog, &four.newcomer).unwrap();
+    let told = joined(&log.catalog, &four.newcomer, Epoch(5)).unwrap();
     assert_eq!((told.shape, told.machine), (SHAPE, MachineVersion::MEMBERS));
-    assert_eq!(told.first, ReplicaNumber(1));
+    assert_eq!((told.first, told.epoch), (ReplicaNumber(1), Epoch(5)));
     assert_eq!(told.peers.into_keys().collect::<Vec<_>>(), FOUNDERS);
     let mut moved = four;
     moved.newcomer.address = "elsewhere:7672".to_owned();
@@ -106,7 +122,7 @@ fn mem_10_another_directory_of_a_member_replaces_it_or_waits_until_it_is_gone() 
     let replace = Step::Replace { old: Incarnation(3), state: MemberState::Member };
     assert_eq!(step_of(&log, &applicant(3, 33)), Ok(replace));
     let taken = |state| MemberDenial::IdTaken { node: NodeId(3), state };
-    let told = joined(&log.catalog, &applicant(3, 33).newcomer);
+    let told = joined(&log.catalog, &applicant(3, 33).newcomer, Epoch(5));
     assert_eq!(told, Err(taken(MemberState::Member).into()));
     member(&mut log, MemberCommand::Forget { node: NodeId(3), incarnation: Incarnation(3) });
     let waits = step_of(&log, &applicant(3, 33)).unwrap_err();

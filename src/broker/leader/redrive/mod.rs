@@ -286,7 +286,7 @@ impl Tasks {
                 return (StepBuilder::new(task, progress, from, at).end(None), false);
             }
         };
-        let now = self.led.time(task.order.queue.home).unwrap_or_default();
+        let now = self.led.clock(task.order.queue.home).unwrap_or_default();
         let at = self.catalog.read().version();
         let mut builder = StepBuilder::new(task, progress, from, at);
         for (queued, bytes) in messages {

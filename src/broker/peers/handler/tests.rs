@@ -11,8 +11,8 @@ use quorate_rpc::{
     Origin, PeerHello, Responder,
 };
 use quorate_types::{
-    BootNumber, ClusterId, ConsumerId, GroupId, Home, Incarnation, NodeId, Sequence, SessionId,
-    StartNumber, Term,
+    BootNumber, ClusterId, ConsumerId, Epoch, GroupId, Home, Incarnation, NodeId, Sequence,
+    SessionId, StartNumber, Term,
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
@@ -52,7 +52,7 @@ fn links(
         peers: [(NodeId(peer.0), peer.1.to_string())].into(),
         secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
         tls: None,
-        cluster: ClusterCell::new(Some(ClusterId(1))),
+        cluster: ClusterCell::new(Some(ClusterId(1)), Epoch::default()),
         machine: MachineCell::default(),
         lane_bytes: 4,
     };

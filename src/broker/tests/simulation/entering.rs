@@ -142,7 +142,7 @@ async fn refused(world: &World, me: NodeId, error: MemberError) -> Joined {
 
 /// Makes this node one of the cluster, before it has anything of it.
 async fn join(
-    Joined { shape, machine, first, peers }: Joined,
+    Joined { shape, machine, first, peers, epoch }: Joined,
     database: &Database,
     links: &Links,
     cluster: &ClusterCell,
@@ -151,8 +151,12 @@ async fn join(
     database.machine_mark().raise(machine).unwrap();
     links.machine().raise(machine);
     let (sender, written) = oneshot::channel();
+    database.set_epoch(epoch, false, Box::new(|result| drop(sender.send(result))));
+    written.await.unwrap_or(Err(StorageError::Closed))?;
+    let (sender, written) = oneshot::channel();
     database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
     written.await.unwrap_or(Err(StorageError::Closed))?;
+    cluster.set_epoch(epoch);
     cluster.set(shape.cluster);
     let unknown = |(node, _): &(NodeId, String)| !NODES.contains(node);
     let others: BTreeMap<NodeId, String> = peers.into_iter().filter(unknown).collect();

@@ -63,7 +63,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     let identity = database.identity();
     world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
     world.membership.started(me, identity.incarnation);
-    let cluster = ClusterCell::new(identity.cluster);
+    let cluster = ClusterCell::new(identity.cluster, identity.epoch);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(settings(world, me, &database), Arc::clone(&catalog));
     let inbox = Inbox::new();

@@ -186,13 +186,6 @@ impl Node {
         routing.transfers.iter().map(target).collect()
     }
 
-    /// When a message is ready again that waits for its retry, by this node's wall clock.
-    pub(crate) fn retry_at(&self, now: Timestamp, state: &MessageState) -> Option<WallTime> {
-        let MessageState::Delayed { until } = state else { return None };
-        let wall = self.base.context.settings.wall.now();
-        Some(WallTime(wall.0.saturating_add(until.ms_since(now))))
-    }
-
     /// The age of an item, and when it began.
     pub(crate) fn age(&self, now: Timestamp, item: &Item) -> (u64, WallTime) {
         let wall = self.base.context.settings.wall.now();
@@ -219,6 +212,13 @@ impl Node {
         let state = looker.machine(quorate_queue::Machine::time)?;
         Ok(self.base.led.clock(queue.home).unwrap_or(state).max(state))
     }
+}
+
+/// When a message is ready again that waits for its retry, by this node's wall clock.
+pub(crate) fn retry_at(node: &Node, now: Timestamp, state: &MessageState) -> Option<WallTime> {
+    let MessageState::Delayed { until } = state else { return None };
+    let wall = node.base.context.settings.wall.now();
+    Some(WallTime(wall.0.saturating_add(until.ms_since(now))))
 }
 
 /// No replica can read the message at present.
@@ -333,7 +333,7 @@ impl Page {
         }
         let mut shown = browsed(item, &message, (age_ms, since), self.query.shown_bytes);
         shown.targets = node.letter_targets(&item.state);
-        shown.retry_at = node.retry_at(now, &item.state);
+        shown.retry_at = retry_at(node, now, &item.state);
         let bytes = shown.message.body.len() + shown.message.properties.len() + OVERHEAD_BYTES;
         self.shown_bytes = self.shown_bytes.saturating_add(bytes);
         self.browsed.messages.push(shown);

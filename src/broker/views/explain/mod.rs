@@ -10,6 +10,7 @@ use crate::{
         BrowsedMessage, Unreadable, as_it_died, browsed,
         looker::{Ahead, LookError, Looker, MessageState},
         place::{Position, Shown},
+        retry_at,
     },
 };
 use bytes::Bytes;
@@ -93,7 +94,7 @@ fn explain(node: &Node, entry: &QueueEntry, position: Position) -> Result<Explan
     let decoded = as_it_died(&entry.name, &item, decoded);
     let mut message = browsed(&item, &decoded, node.age(now, &item), SHOWN_BYTES);
     message.targets = node.letter_targets(&item.state);
-    message.retry_at = node.retry_at(now, &item.state);
+    message.retry_at = retry_at(node, now, &item.state);
     let ahead = match item.state {
         MessageState::Ready => Some(looker.ahead_of(item.id)?),
         MessageState::Delayed { .. } | MessageState::Unacked { .. } | MessageState::Letter(..) => {

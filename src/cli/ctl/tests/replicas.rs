@@ -17,16 +17,16 @@ fn the_replicas_of_a_queue_are_shown_ctl_12() {
         ┌───────────────────┬────────────┬────────────┬────────────────┬──────────────┬──────────────┬──────────────┬────────────────┬──────┬─────────────────┐
         │ Node Name         │ Raft State │ Membership │ Last Log Index │ Last Written │ Last Applied │ Commit Index │ Snapshot Index │ Term │ Machine Version │
         ├───────────────────┼────────────┼────────────┼────────────────┼──────────────┼──────────────┼──────────────┼────────────────┼──────┼─────────────────┤
-        │ rabbit1@127.0.0.1 │ leader     │ voter      │ 20             │ 20           │ 19           │ 19           │ 5              │ 2    │ 3               │
+        │ rabbit1@127.0.0.1 │ leader     │ voter      │ 20             │ 20           │ 19           │ 19           │ 5              │ 2    │ 4               │
         ├───────────────────┼────────────┼────────────┼────────────────┼──────────────┼──────────────┼──────────────┼────────────────┼──────┼─────────────────┤
-        │ rabbit2@127.0.0.1 │ follower   │ voter      │ 20             │ 20           │ 19           │ 19           │ 5              │ 2    │ 3               │
+        │ rabbit2@127.0.0.1 │ follower   │ voter      │ 20             │ 20           │ 19           │ 19           │ 5              │ 2    │ 4               │
         └───────────────────┴────────────┴────────────┴────────────────┴──────────────┴──────────────┴──────────────┴────────────────┴──────┴─────────────────┘
         = 0
 
         $ -n NODE quorum_status orders --formatter json
         [
-        {"Node Name":"rabbit1@127.0.0.1","Raft State":"leader","Membership":"voter","Last Log Index":20,"Last Written":20,"Last Applied":19,"Commit Index":19,"Snapshot Index":5,"Term":2,"Machine Version":3}
-        ,{"Node Name":"rabbit2@127.0.0.1","Raft State":"follower","Membership":"voter","Last Log Index":20,"Last Written":20,"Last Applied":19,"Commit Index":19,"Snapshot Index":5,"Term":2,"Machine Version":3}
+        {"Node Name":"rabbit1@127.0.0.1","Raft State":"leader","Membership":"voter","Last Log Index":20,"Last Written":20,"Last Applied":19,"Commit Index":19,"Snapshot Index":5,"Term":2,"Machine Version":4}
+        ,{"Node Name":"rabbit2@127.0.0.1","Raft State":"follower","Membership":"voter","Last Log Index":20,"Last Written":20,"Last Applied":19,"Commit Index":19,"Snapshot Index":5,"Term":2,"Machine Version":4}
         ]
         = 0
 
@@ -38,8 +38,8 @@ fn the_replicas_of_a_queue_are_shown_ctl_12() {
 
         $ -n NODE -q metadata_store_status --formatter table
         Node Name	Raft State	Membership	Last Log Index	Last Written	Last Applied	Commit Index	Snapshot Index	Term	Machine Version
-        rabbit1@127.0.0.1	leader	voter	20	20	19	19	5	2	3
-        rabbit2@127.0.0.1	follower	voter	20	20	19	19	5	2	3
+        rabbit1@127.0.0.1	leader	voter	20	20	19	19	5	2	4
+        rabbit2@127.0.0.1	follower	voter	20	20	19	19	5	2	4
         = 0
     "#]].assert_eq(&transcripts(&cluster, &lines));
 }

@@ -126,6 +126,7 @@ fn variants(command: &Command) -> usize {
         | Command::DeadLettered { .. }
         | Command::Retry { .. }
         | Command::TaskStep(_)
-        | Command::ForgetTask { .. } => 0,
+        | Command::ForgetTask { .. }
+        | Command::LastResort => 0,
     }
 }

@@ -71,7 +71,7 @@ pub struct Cluster {
     /// The worker's copy, which may be outdated.
     copy: Catalog,
     /// Commands that the worker has proposed and the log does not have yet.
-    proposals: VecDeque<Command>,
+    pub proposals: VecDeque<Command>,
     pub source: QueueId,
     pub targets: Vec<QueueId>,
     /// Every batch ever sent; any of them may arrive at any time, any number of times.

@@ -1,4 +1,5 @@
-//! Tasks that take messages out of the source, in the model of homes that send letters to each other.
+//! Tasks that take messages out of the source, and the last resort, in the model of homes that send
+//! letters to each other.
 
 use crate::{
     letter_model::{Cluster, via},
@@ -8,6 +9,17 @@ use quorate_queue::{Command, Record, RecordKey, Take, TakeTo, TaskProgress, Task
 use quorate_types::{CatalogIndex, Level, MessageId, TaskId};
 
 impl Cluster {
+    /// The homes go on after the last resort (MEM 14).
+    pub fn last_resort(&mut self) {
+        self.proposals.clear();
+        self.sent.clear();
+        self.answers.clear();
+        for home in self.worlds.keys().copied().collect::<Vec<_>>() {
+            self.worlds.get_mut(&home).unwrap().leader(Command::LastResort);
+            self.restart(home);
+        }
+    }
+
     /// Publishes messages, and lets a task take them to some targets: those of the bits.
     pub fn redrive(&mut self, count: u32, bits: u8) {
         let sizes: Vec<u32> = (1..=count).map(|more| self.published + more).collect();

@@ -3,7 +3,7 @@
 //! order of routing (LET 1 to 4, Q-40, Q-41, Q-45).
 
 use crate::{
-    letter_model::{Cluster, stream, via, with_dlx},
+    letter_model::{Cluster, Parcel, stream, via, with_dlx},
     world::{Step, World, heads, name, session},
 };
 use proptest::prelude::*;
@@ -278,4 +278,66 @@ fn q_45_a_queue_with_as_many_letters_as_its_bound_takes_no_more_messages() {
     world.leader(Command::Configure { queue, config });
     assert_eq!(publish(&mut world, 1), Reply::Taken);
     assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
+}
+
+/// Sends what the source has routed to home 2, and brings the answers back.
+fn transfer(cluster: &mut Cluster) {
+    cluster.send(2, 50, true, false);
+    (0..cluster.sent.len()).for_each(|which| cluster.arrive(which));
+    (0..cluster.answers.len()).for_each(|which| cluster.answer(which));
+    cluster.commit(usize::MAX);
+}
+
+/// The survivor has nothing of what its copy of the target's home has done, except for the queue.
+fn lose_target(cluster: &mut Cluster, length: u64) {
+    let lost = Cluster::new(&[length]).worlds.remove(&2).unwrap();
+    cluster.worlds.insert(2, lost);
+}
+
+#[test]
+fn mem_14_a_target_takes_the_new_letters_of_a_source_that_has_lost_what_it_had_sent() {
+    let mut cluster = Cluster::new(&[9]);
+    // The source has lost that it had five letters, and gives their numbers to others.
+    let queue = cluster.targets[0];
+    let (first, mark) = (Sequence(1), Sequence(1));
+    let transfers = (901..=905).map(|bytes| (queue, bytes, 1)).collect();
+    cluster.sent.push(Parcel { to: 2, first, mark, transfers });
+    cluster.arrive(0);
+    cluster.last_resort();
+    cluster.kill(3);
+    cluster.finish();
+    cluster.check();
+    assert_eq!(cluster.taken[&queue].len(), 8);
+}
+
+#[test]
+fn mem_14_a_target_that_has_lost_letters_and_refusals_takes_the_next_ones() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.kill(3);
+    cluster.route_to(3, 1);
+    transfer(&mut cluster);
+    assert_eq!(cluster.source().machine.letter_counts(), (2, 0), "the target is full");
+    cluster.consume(0, 1);
+    lose_target(&mut cluster, 1);
+    cluster.last_resort();
+    cluster.kill(2);
+    cluster.finish();
+    cluster.check();
+    let queue = cluster.targets[0];
+    assert_eq!(cluster.taken[&queue], [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn mem_14_what_was_under_way_comes_again_rather_than_not_at_all() {
+    let mut cluster = Cluster::new(&[9]);
+    cluster.kill(2);
+    cluster.route_to(2, 1);
+    cluster.send(2, 50, true, false);
+    (0..cluster.sent.len()).for_each(|which| cluster.arrive(which));
+    cluster.last_resort();
+    cluster.kill(1);
+    cluster.finish();
+    let mut taken = cluster.taken[&cluster.targets[0]].clone();
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 1, 2, 2, 3]);
 }

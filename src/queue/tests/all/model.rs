@@ -324,7 +324,7 @@ impl Model {
                     self.lose(|session| session.node == *node, 0);
                 }
             }
-            Command::ExpireHead { .. } | Command::Continue => {}
+            Command::ExpireHead { .. } | Command::Continue | Command::LastResort => {}
             Command::NewLife { life } => {
                 self.life = self.life.max(*life);
                 let life = self.life;

@@ -95,37 +95,49 @@ fn ready(world: &World, queue: QueueId) -> Vec<MessageId> {
 }
 
 impl Act {
+    /// A step that takes some ready messages; `targets` are bits.
+    fn take(
+        world: &World,
+        queue: QueueId,
+        task: TaskId,
+        picks: &[usize],
+        (targets, deletes): (u8, bool),
+        last: bool,
+    ) -> Option<Command> {
+        let ready = ready(world, queue);
+        let mut messages: Vec<MessageId> = picks
+            .iter()
+            .filter_map(|pick| ready.get(pick.checked_rem(ready.len())?).copied())
+            .collect();
+        // One that nobody has.
+        messages.push(MessageId { level: Level(1), index: world.index, position: 77 });
+        messages.dedup();
+        let bits = (0..3).filter(|bit| targets & (1 << bit) != 0);
+        let to = TakeTo::Queues { via: via(), targets: bits.map(target).collect() };
+        let to = if deletes { TakeTo::Nowhere } else { to };
+        let progress = world.machine.task(queue, task);
+        let from = progress.map_or(Some(TaskProgress::START), |it| it.next)?;
+        let next = MessageId { level: Level(0), index: world.index.next(), position: 0 };
+        Some(Command::TaskStep(Box::new(TaskStep {
+            queue,
+            task,
+            until: world.index,
+            at: CatalogIndex(1),
+            from,
+            next: (!last).then_some(next),
+            skipped: 1,
+            no_target: 0,
+            matched: 0,
+            takes: vec![Take { to, messages }],
+        })))
+    }
+
     fn command(self, world: &World, known: &Known) -> Option<Command> {
         let queue = |at: usize| known.queues.iter().rev().nth(at).copied();
         Some(match self {
             Self::Take { queue: at, task, picks, deletes, targets, last } => {
-                let queue = queue(at)?;
-                let ready = ready(world, queue);
-                let mut messages: Vec<MessageId> = picks
-                    .iter()
-                    .filter_map(|pick| ready.get(pick.checked_rem(ready.len())?).copied())
-                    .collect();
-                // One that nobody has.
-                messages.push(MessageId { level: Level(1), index: world.index, position: 77 });
-                messages.dedup();
-                let bits = (0..3).filter(|bit| targets & (1 << bit) != 0);
-                let to = TakeTo::Queues { via: via(), targets: bits.map(target).collect() };
-                let to = if deletes { TakeTo::Nowhere } else { to };
-                let progress = world.machine.task(queue, TaskId(task));
-                let from = progress.map_or(Some(TaskProgress::START), |it| it.next)?;
-                let next = MessageId { level: Level(0), index: world.index.next(), position: 0 };
-                Command::TaskStep(Box::new(TaskStep {
-                    queue,
-                    task: TaskId(task),
-                    until: world.index,
-                    at: CatalogIndex(1),
-                    from,
-                    next: (!last).then_some(next),
-                    skipped: 1,
-                    no_target: 0,
-                    matched: 0,
-                    takes: vec![Take { to, messages }],
-                }))
+                let to = (targets, deletes);
+                Self::take(world, queue(at)?, TaskId(task), &picks, to, last)?
             }
             Self::Forget { queue: at, task } => {
                 Command::ForgetTask { queue: queue(at)?, task: TaskId(task) }

@@ -14,9 +14,9 @@ use quorate_rpc::{
 };
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
-    BootNumber, ClusterId, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
-    ReplicaNumber, ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term,
-    VhostName,
+    BootNumber, ClusterId, Epoch, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId,
+    QueueType, ReplicaNumber, ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber,
+    Term, VhostName,
 };
 use std::{
     collections::BTreeMap,
@@ -213,7 +213,7 @@ impl Cluster {
         let dir = self.dirs.get(&id).unwrap().path();
         let database = Database::open(dir, Options::new(id, incarnation)).unwrap();
         let inbox = Inbox::new();
-        let cluster = ClusterCell::new(self.id);
+        let cluster = ClusterCell::new(self.id, Epoch::default());
         let config = LinkConfig {
             me: id,
             boot,
