@@ -262,6 +262,11 @@ fn check_epoch(node: NodeId, theirs: Epoch, ours: Epoch) -> Result<(), Refusal> 
     Err(if both { Refusal::OtherEpoch(node) } else { Refusal::Epoch { node, theirs, ours } })
 }
 
+/// Whether the peer's release knows epochs (MEM 14).
+pub(crate) fn knows_epochs(hello: &Hello) -> bool {
+    hello.machine_newest >= MachineVersion::LAST_RESORT.0
+}
+
 pub(crate) fn node_id(number: u32) -> Result<NodeId, Refusal> {
     u16::try_from(number).map(NodeId).map_err(|_| Refusal::NoHello)
 }

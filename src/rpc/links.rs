@@ -8,7 +8,7 @@ use crate::{
     dial::keep_linked,
     door::Door,
     frame::{Head, Outgoing},
-    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello, node_id},
+    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello, knows_epochs, node_id},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     machine::MachineCell,
     payload::Payload,
@@ -174,10 +174,10 @@ impl Shared {
         hello(&self.me(), &self.config.former_boots, &self.config.cluster, self.members, to)
     }
 
-    /// Checks of a peer without earlier facts about it. That its directory was forgotten comes first:
-    /// every release ends by that answer, also one that knows no epochs (MEM 11, MEM 14).
+    /// Checks of a peer without earlier facts about it. A release that knows no epochs ends only by the
+    /// answer that its directory was forgotten, so that comes first (MEM 11, MEM 14).
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
-        if self.peers.has_forgotten(Incarnation(theirs.incarnation)) {
+        if !knows_epochs(theirs) && self.peers.has_forgotten(Incarnation(theirs.incarnation)) {
             return Err(Refusal::Forgotten(node_id(theirs.node)?));
         }
         let config = &self.config;

@@ -64,7 +64,6 @@ impl Reason {
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
             Refusal::Forgotten(_) => Some(Self::Forgotten),
             Refusal::Epoch { theirs, ours, .. } => (theirs < ours).then_some(Self::Epoch),
-            Refusal::OtherEpoch(_) => Some(Self::Cluster),
             // Settings and versions differ while a cluster is being changed node by node.
             Refusal::Protocol { .. }
             | Refusal::Machine { .. }
@@ -74,6 +73,8 @@ impl Reason {
             | Refusal::Members
             | Refusal::OtherHost(_)
             | Refusal::NoHello => None,
+            // Both go on: which of the two is to be set aside, an operator decides (MEM 14).
+            Refusal::OtherEpoch(_) => None,
         }
     }
 
@@ -176,7 +177,6 @@ mod tests {
             (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess),
             (Refusal::Forgotten(NodeId(2)), Reason::Forgotten),
             (Refusal::Epoch { node: NodeId(2), theirs: 0, ours: 1 }, Reason::Epoch),
-            (Refusal::OtherEpoch(NodeId(2)), Reason::Cluster),
         ] {
             for admitted in [false, true] {
                 let said = rejection(&status(&refusal, admitted));
@@ -184,6 +184,8 @@ mod tests {
             }
         }
         assert_eq!(rejection(&status(&Refusal::NoHello, true)), None, "it may pass");
+        let other = Refusal::OtherEpoch(NodeId(2));
+        assert_eq!(rejection(&status(&other, true)), None, "neither is the wrong one");
         let older = Refusal::Epoch { node: NodeId(2), theirs: 2, ours: 1 };
         assert_eq!(rejection(&status(&older, true)), None, "the refusing node is the wrong one");
         assert_eq!(rejection(&Status::unauthenticated("the cluster secret")), None, "no node");
