@@ -7,7 +7,7 @@ use super::{Cluster, Node};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Replicas of a queue group, as far as there are so many nodes.
+/// Replicas of a queue group; fewer if the cluster has fewer nodes.
 const REPLICAS: usize = 3;
 /// The catalog's group: each member has a replica of it.
 const CATALOG: u64 = 0;

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(logins.all().iter().map(counts).max(), Some((0, 0)));
     }
 
-    /// Whoever tries many names does not fill the memory.
+    /// A client that tries many names does not fill the memory.
     #[test]
     fn the_number_of_sources_is_bounded() {
         let logins = LoginCounters::default();

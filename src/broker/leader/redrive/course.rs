@@ -19,7 +19,7 @@ pub(super) enum Next {
     End,
     /// The first step, once the catalog copy is known to be fresh.
     Begin,
-    /// Another step, which takes at most so many messages.
+    /// Another step, and the number of messages that it may take.
     Step(u64),
     /// The last step: as many messages were taken as were to be.
     Finish,

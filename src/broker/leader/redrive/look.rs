@@ -31,7 +31,7 @@ pub(super) struct Looked {
 /// A message with what was stored of it; `None`: it is not there any more.
 pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
 
-/// How many messages are looked at for a step that takes at most so many.
+/// Number of messages that are looked at for a step that takes at most `most` messages.
 pub(super) fn limit(order: &TaskOrder, most: u64) -> usize {
     let most = usize::try_from(most).unwrap_or(LOOK_MAX);
     let least = if order.filter.is_empty() { 1 } else { LOOK_MIN };
