@@ -6,16 +6,18 @@ use futures::future::join_all;
 use quorate_broker::Broker;
 use quorate_catalog::Catalog;
 use quorate_management::wire::{self, AgreeReply, AgreeRequest, founding_client::FoundingClient};
-use quorate_raft::{FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter};
+use quorate_raft::{
+    FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter, written,
+};
 use quorate_rpc::Links;
-use quorate_storage::{Database, Done, StorageError};
+use quorate_storage::{Database, StorageError};
 use quorate_types::{Charter, Founding, Incarnation, MachineVersion, NodeId, StartNumber};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 use tonic::{Request, Response, Status, transport::Channel};
 
 /// Longest wait for an answer; the asked node may write to its disk first.
@@ -277,13 +279,6 @@ pub(crate) async fn await_beginning(broker: Broker, charter: Charter, me: NodeId
              start them with empty ones"
         );
     }
-}
-
-/// Waits for a write.
-pub(crate) async fn written(write: impl FnOnce(Done)) -> Result<(), StorageError> {
-    let (sender, written) = oneshot::channel();
-    write(Box::new(move |result| drop(sender.send(result))));
-    written.await.unwrap_or(Err(StorageError::Closed))
 }
 
 fn node_id(number: u32) -> Option<NodeId> {

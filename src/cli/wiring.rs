@@ -6,7 +6,7 @@
 
 use super::{
     allocator,
-    charter::{Charters, await_beginning, expect_founders, written},
+    charter::{Charters, await_beginning, expect_founders},
     joining::{self, Newcomer},
     machine,
     memory::Division,
@@ -241,18 +241,13 @@ impl Prepared {
         settings: &Settings,
         joined: Joined,
     ) -> Result<ReplicaNumber, WiringError> {
-        let Joined { shape, machine, first, peers, epoch } = joined;
-        check_queue_groups(shape, settings)?;
-        self.database.machine_mark().raise(machine)?;
-        self.links.machine().raise(machine);
-        written(|done| self.database.set_epoch(epoch, false, done)).await?;
-        written(|done| self.database.set_cluster(shape.cluster, done)).await?;
-        self.cluster.set_epoch(epoch);
-        self.cluster.set(shape.cluster);
-        let own = self::peers(settings);
-        let others = peers.into_iter().filter(|(node, _)| !own.contains_key(node)).collect();
-        self.links.add_peers(&others);
-        tracing::info!(cluster = shape.cluster.0, replica = %first, "this node joins a cluster");
+        check_queue_groups(joined.shape, settings)?;
+        self.database.machine_mark().raise(joined.machine)?;
+        let own = peers(settings);
+        let parts = (&self.links, &self.cluster);
+        joined.take_part(&self.database, parts, |node| own.contains_key(&node)).await?;
+        let (cluster, first) = (joined.shape.cluster.0, joined.first);
+        tracing::info!(cluster, replica = %first, "this node joins a cluster");
         Ok(first)
     }
 

@@ -157,15 +157,12 @@ pub fn next_founding_step(
     nodes: &BTreeSet<NodeId>,
     others: &BTreeMap<NodeId, FoundingHello>,
 ) -> FoundingStep {
-    let those = |which: &dyn Fn(&FoundingHello) -> bool| -> Vec<NodeId> {
-        others.iter().filter(|(_, hello)| which(hello)).map(|(node, _)| *node).collect()
-    };
     let own = match present {
         Founding::Formed(_) => return FoundingStep::Formed,
         Founding::Taken(own) => Some(own),
         Founding::Empty => None,
     };
-    let formed = those(&|hello| matches!(hello.founding, Founding::Formed(_)));
+    let formed = nodes_with(others, |hello| matches!(hello.founding, Founding::Formed(_)));
     if !formed.is_empty() {
         let by_own = |hello: &FoundingHello| matches!(&hello.founding, Founding::Formed(Some(theirs)) if Some(theirs) == own);
         return match own.filter(|_| others.values().any(by_own)) {
@@ -217,15 +214,12 @@ fn obstacle(
     if !missing.is_empty() {
         return Some(FoundingWait::Missing(missing));
     }
-    let those = |which: &dyn Fn(&FoundingHello) -> bool| -> Vec<NodeId> {
-        others.iter().filter(|(_, hello)| which(hello)).map(|(node, _)| *node).collect()
-    };
-    let differ = those(&|hello| hello.nodes != *nodes);
+    let differ = nodes_with(others, |hello| hello.nodes != *nodes);
     if !differ.is_empty() {
         return Some(FoundingWait::OtherNodes(differ));
     }
-    let taken =
-        those(&|hello| matches!(&hello.founding, Founding::Taken(theirs) if !is_mine(theirs)));
+    let is_taken = |hello: &FoundingHello| matches!(&hello.founding, Founding::Taken(theirs) if !is_mine(theirs));
+    let taken = nodes_with(others, is_taken);
     if !taken.is_empty() {
         return Some(FoundingWait::OtherFounder(taken));
     }
@@ -233,8 +227,16 @@ fn obstacle(
         let of_others = others.values().filter(|other| other.directory == hello.directory);
         hello.directory == directory || of_others.count() > 1
     };
-    let shared = those(&is_shared);
+    let shared = nodes_with(others, is_shared);
     (!shared.is_empty()).then_some(FoundingWait::SameDirectory(shared))
+}
+
+/// The nodes with such an answer.
+fn nodes_with(
+    others: &BTreeMap<NodeId, FoundingHello>,
+    which: impl Fn(&FoundingHello) -> bool,
+) -> Vec<NodeId> {
+    others.iter().filter(|(_, hello)| which(hello)).map(|(node, _)| *node).collect()
 }
 
 #[cfg(test)]

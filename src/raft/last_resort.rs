@@ -29,21 +29,21 @@ use crate::{
     machine::MachineError,
     replica_name::raft_id,
     type_config::{Membership, StoredMembership, log_id, vote},
+    written::written,
 };
 use quorate_catalog::{
     Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply, ClusterShape, MemberCommand,
 };
 use quorate_queue::{Batch, Command, Entry, Origin, Record, RecordKey};
 use quorate_storage::{
-    Checkpoint, CommandEntry, Database, Done, EntryId, GroupStore, Loaded, LogEntry, OpenError,
-    Payload, StorageError, codec,
+    Checkpoint, CommandEntry, Database, EntryId, GroupStore, Loaded, LogEntry, OpenError, Payload,
+    StorageError, codec,
 };
 use quorate_types::{
     CatalogIndex, Epoch, GroupId, Home, LogIndex, MachineVersion, NodeId, QueueId, ReplicaId,
     ReplicaNumber, ResourceName, Stamp, Term, Timestamp, WallTime,
 };
 use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::oneshot;
 
 /// Indexes that are given to nothing, behind the last entry of a group.
 const PADDING: usize = 1_000;
@@ -260,10 +260,7 @@ impl Survey {
         epoch: Epoch,
     ) -> Result<(), LastResortError> {
         let former = self.database.replica(group)?.map_or(ReplicaNumber(0), |it| it.number);
-        let (sender, removed) = oneshot::channel();
-        let done: Done = Box::new(move |result| drop(sender.send(result)));
-        self.database.remove_replica(group, former, done)?;
-        removed.await.unwrap_or(Err(StorageError::Closed))?;
+        written(|done| self.database.remove_replica(group, former, done)).await?;
         written(|done| self.database.add_replica(group, number, done)).await?;
         let store = self.database.group(group)?;
         let queues = self.catalog.queues_of_home(Home::Group(group), None);
@@ -448,12 +445,6 @@ fn for_each_entry(
         }
     }
     Ok(())
-}
-
-async fn written(write: impl FnOnce(Done)) -> Result<(), StorageError> {
-    let (sender, written) = oneshot::channel();
-    write(Box::new(move |result| drop(sender.send(result))));
-    written.await.unwrap_or(Err(StorageError::Closed))
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod start_error;
 mod starter;
 mod succession;
 mod watchdog;
+mod written;
 
 pub use charter::{
     CharterDenial, FoundingHello, FoundingStep, FoundingWait, next_founding_step, take_charter,
@@ -70,3 +71,4 @@ pub use settings::{QUEUE_GROUPS, Settings};
 pub use sink::{CatalogSink, FatalHook, GroupSink, QueueSink};
 pub use standing::Leadership;
 pub use start_error::StartError;
+pub use written::written;

@@ -7,6 +7,7 @@ use crate::{
     },
     standing::Standing,
     type_config::{Entry, LogId, TypeConfig, Vote, entry_id, log_id},
+    written::written,
 };
 use futures::{Stream, stream};
 use openraft::{
@@ -21,7 +22,6 @@ use std::{
     ops::{Bound, RangeBounds},
     sync::Arc,
 };
-use tokio::sync::oneshot;
 
 /// Approximate maximum of bytes of entries in one append to a follower; a single entry may be
 /// larger.
@@ -65,19 +65,6 @@ impl LogStore {
         let begin = state.last_purged.map_or(0, |id| id.index.0 + 1);
         let behind = state.last.map_or(0, |id| id.index.0 + 1);
         (first.max(begin), end.min(behind))
-    }
-}
-
-/// Begins a write, and waits for its end, which is always reported.
-async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
-    let (sender, receiver) = oneshot::channel();
-    begin(Box::new(move |result| {
-        // During a shutdown of the group the receiver may be gone.
-        let _ = sender.send(result);
-    }));
-    match receiver.await {
-        Ok(result) => result.map_err(io::Error::other),
-        Err(_) => Err(io::Error::other("the log writer dropped a write")),
     }
 }
 
@@ -206,7 +193,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             self.store.save_vote(encode_vote(vote), Box::new(drop));
             return Ok(());
         }
-        written(|done| self.store.save_vote(encode_vote(vote), done)).await
+        written(|done| self.store.save_vote(encode_vote(vote), done))
+            .await
+            .map_err(io::Error::other)
     }
 
     /// Stored with the next write (STO 1).
@@ -237,7 +226,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let after = last.map(|id| id.index);
         let committed = self.read_committed().await?.map(|id| id.index);
         assert!(committed <= after, "STO 5: what is committed stays: {committed:?}, {after:?}");
-        written(|done| self.store.truncate_after(after.map(LogIndex), done)).await
+        written(|done| self.store.truncate_after(after.map(LogIndex), done))
+            .await
+            .map_err(io::Error::other)
     }
 
     /// Not awaited: the FIFO keeps the order, and a purge that a crash undoes is repeated.

@@ -18,15 +18,15 @@ use crate::{
     sink::GroupSink,
     standing::Standing,
     start_error::StartError,
+    written::written,
 };
 use openraft::Config;
 use parking_lot::Mutex;
 use quorate_queue::Machine;
 use quorate_rpc::Links;
-use quorate_storage::{Database, Done, GroupStore, ReplicaRecord, StorageError};
+use quorate_storage::{Database, GroupStore, ReplicaRecord};
 use quorate_types::{GroupId, ReplicaId, ReplicaNumber};
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// What every replica of this node is started with.
 pub(crate) struct Starter {
@@ -109,11 +109,8 @@ impl Starter {
         id: GroupId,
         name: ReplicaId,
     ) -> Result<Arc<Group>, StartError> {
-        let begin = |done| {
-            self.database.add_replica(id, name.number, done);
-            Ok(())
-        };
-        written(begin).await.map_err(|source| StartError::Storage { group: id, source })?;
+        let added = written(|done| self.database.add_replica(id, name.number, done)).await;
+        added.map_err(|source| StartError::Storage { group: id, source })?;
         self.start(id, name).await
     }
 
@@ -190,11 +187,4 @@ impl Starter {
 
 fn record(database: &Database, id: GroupId) -> Result<Option<ReplicaRecord>, StartError> {
     database.replica(id).map_err(|source| StartError::Storage { group: id, source })
-}
-
-/// Waits for a write.
-async fn written(write: impl FnOnce(Done) -> Result<(), StorageError>) -> Result<(), StorageError> {
-    let (sender, receiver) = oneshot::channel();
-    write(Box::new(move |result| drop(sender.send(result))))?;
-    receiver.await.unwrap_or(Err(StorageError::Closed))
 }

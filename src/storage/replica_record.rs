@@ -68,16 +68,11 @@ impl Database {
 
     /// Removes a replica's log, votes, messages and state durably, in one step, and keeps its name.
     /// The caller must have ended the replica: nothing may use the group's store any more.
-    ///
-    /// # Errors
-    /// Nothing was removed.
-    pub fn remove_replica(
-        &self,
-        group: GroupId,
-        number: ReplicaNumber,
-        done: Done,
-    ) -> Result<(), StorageError> {
-        let mut batch = self.engine.batch(0)?;
+    pub fn remove_replica(&self, group: GroupId, number: ReplicaNumber, done: Done) {
+        let mut batch = match self.engine.batch(0) {
+            Ok(batch) => batch,
+            Err(error) => return done(Err(error)),
+        };
         let (start, end) = (key::group_start(group), key::group_end(group));
         let families =
             [Family::Log, Family::Heads, Family::Bodies, Family::Raft, state_family(group)];
@@ -87,7 +82,6 @@ impl Database {
         self.groups.lock().remove(&group);
         self.cache.truncate(group, LogIndex(0));
         self.push(Work::Batch(Box::new(batch.finish())), done);
-        Ok(())
     }
 
     fn push(&self, work: Work, done: Done) {

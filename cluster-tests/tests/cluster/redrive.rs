@@ -15,7 +15,7 @@ use quorate_cluster_tests::harness::amqp::{
 use quorate_cluster_tests::harness::dead_letters::{arrives, death, deaths, reject_one};
 use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -136,7 +136,9 @@ async fn redrive_under_kills(count: u64, rate: &[&str], every: Duration) {
     // Clients go on meanwhile; theirs is the node that is spared.
     let kills = kill_leaders(&cluster, &id, every, 1);
     let (kills, _) = beside(&cluster.amqp_uri(1), "other", kills).await;
-    assert!(kills > 0, "no leader was killed in {:?}", begun.elapsed());
+    let took = begun.elapsed();
+    assert!(kills > 0, "no leader was killed in {took:?}");
+    figure("redriven", format_args!("{count} in {took:.1?}, {kills} leaders killed"));
     let ended = task(&cluster, &id).await.expect("the task");
     let counts = ["taken", "moved", "skipped", "no_target", "under_way"].map(|it| &ended[it]);
     let expected = [json!(count), json!(count), json!(0), json!(0), json!(0)];

@@ -10,7 +10,9 @@ use quorate_catalog::{
     Catalog, CatalogCommand, CatalogReply, ClusterShape, Denial, MemberCommand, MemberDenial,
     MemberRecord, MemberState, Newcomer,
 };
-use quorate_rpc::Links;
+use quorate_raft::written;
+use quorate_rpc::{ClusterCell, Links};
+use quorate_storage::{Database, StorageError};
 use quorate_types::{
     Epoch, GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber, StartNumber,
 };
@@ -61,6 +63,30 @@ pub struct Joined {
     pub peers: BTreeMap<NodeId, String>,
     /// The cluster's epoch (MEM 14).
     pub epoch: Epoch,
+}
+
+impl Joined {
+    /// Makes an empty directory and its process parts of the cluster, before they have anything of it.
+    /// The caller has raised the directory's machine mark, so that binaries that do not know the
+    /// cluster's machine version refuse it (MEM 15). `settings` has the peers whose addresses are set.
+    ///
+    /// # Errors
+    /// A write to the directory has failed: the process must end.
+    pub async fn take_part(
+        &self,
+        database: &Database,
+        (links, cluster): (&Links, &ClusterCell),
+        settings: impl Fn(NodeId) -> bool,
+    ) -> Result<(), StorageError> {
+        links.machine().raise(self.machine);
+        written(|done| database.set_epoch(self.epoch, false, done)).await?;
+        written(|done| database.set_cluster(self.shape.cluster, done)).await?;
+        cluster.set_epoch(self.epoch);
+        cluster.set(self.shape.cluster);
+        let others = self.peers.iter().filter(|(node, _)| !settings(**node));
+        links.add_peers(&others.map(|(node, address)| (*node, address.clone())).collect());
+        Ok(())
+    }
 }
 
 /// Why a process does not enter the cluster, or a node is not replaced.

@@ -11,7 +11,7 @@ use quorate_catalog::Newcomer;
 use quorate_rpc::{ClusterCell, Links, chance};
 use quorate_storage::{Database, StorageError};
 use quorate_types::{GroupId, MachineVersion, NodeId, ReplicaNumber};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
@@ -82,7 +82,10 @@ pub async fn enter(
         nodes: NODES.into_iter().chain([me]).collect(),
     };
     let joined = ask_all(world, &applicant).await;
-    let first = join(joined, database, links, cluster).await?;
+    // A simulated directory has no file with a mark.
+    database.machine_mark().raise(joined.machine).unwrap();
+    joined.take_part(database, (links, cluster), |node| NODES.contains(&node)).await?;
+    let first = joined.first;
     world.trace.note(&format!("node {me} joins the cluster as replica {first}"));
     Ok(Some(first))
 }
@@ -138,28 +141,4 @@ async fn refused(world: &World, me: NodeId, error: MemberError) -> Joined {
         world.history.lock().violation(format!("node {me} is refused for good: {error}"));
     }
     pending().await
-}
-
-/// Makes this node one of the cluster, before it has anything of it.
-async fn join(
-    Joined { shape, machine, first, peers, epoch }: Joined,
-    database: &Database,
-    links: &Links,
-    cluster: &ClusterCell,
-) -> Result<ReplicaNumber, StorageError> {
-    // A simulated directory has no file with a mark.
-    database.machine_mark().raise(machine).unwrap();
-    links.machine().raise(machine);
-    let (sender, written) = oneshot::channel();
-    database.set_epoch(epoch, false, Box::new(|result| drop(sender.send(result))));
-    written.await.unwrap_or(Err(StorageError::Closed))?;
-    let (sender, written) = oneshot::channel();
-    database.set_cluster(shape.cluster, Box::new(|result| drop(sender.send(result))));
-    written.await.unwrap_or(Err(StorageError::Closed))?;
-    cluster.set_epoch(epoch);
-    cluster.set(shape.cluster);
-    let unknown = |(node, _): &(NodeId, String)| !NODES.contains(node);
-    let others: BTreeMap<NodeId, String> = peers.into_iter().filter(unknown).collect();
-    links.add_peers(&others);
-    Ok(first)
 }
