@@ -21,11 +21,11 @@ run: deps rocksdb
 	cargo build --release --package quorate
 	exec "$(CARGO_TARGET_DIR)/release/quorate" dev $(ARGS)
 
-# Every test: of each floor, of real clusters, and with clients that nobody here wrote.
+# Every test: of each floor, of real clusters, with clients and tools that nobody here wrote, and in a browser.
 test: build
 	@.ci/deps chaos
 	cargo test --workspace --no-fail-fast
-	$(MAKE) --no-print-directory interop
+	$(MAKE) --no-print-directory --keep-going interop suites browser
 
 # The binary and all tests in one go, so that both have their dependencies with the same features.
 build: deps rocksdb

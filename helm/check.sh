@@ -73,7 +73,8 @@ install_schemas
 golden=golden/default.yaml
 if [ "${1:-}" = --update ]; then
   python3 docs.py --update
-  render | without_secrets >"$golden"
+  render | without_secrets >"$work/golden"
+  cp "$work/golden" "$golden"
 fi
 python3 docs.py
 

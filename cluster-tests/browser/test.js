@@ -28,6 +28,7 @@ const VIEWS = [
   ["user", of("user", HOSTILE), HOSTILE],
   ["policies", "#/policies", HOSTILE],
   ["definitions", "#/definitions", "Import"],
+  ["tasks", "#/tasks", HOSTILE],
   ["cluster", "#/cluster", "catalog"],
   ["events", "#/events", "connection opened"],
 ];
@@ -196,6 +197,38 @@ step("changes", async ({ page, api }) => {
   check(!left.some((queue) => queue.name === name), "the queue is deleted");
 });
 
+// Dead letters go back to the queue in which they died; a slow task is paused, resumed and cancelled.
+step("put back", async ({ page, api }) => {
+  const dead = "orders.dead";
+  await eventually(async () => (await api.call("GET", ["queues", "/", dead])).messages > 0, "an order is dead", 60_000);
+  await open(page, of("queue", "/", dead));
+  await page.getByRole("button", { name: "Redrive" }).click();
+  await fill(page, "Dry run", { "Died of": "rejected" });
+  await page.getByRole("dialog").getByText("Nothing was changed.").waitFor();
+  check(/ [1-9]\d* messages match, /.test(await page.getByRole("dialog").textContent()), "a dry run counts what matches");
+  await shot(page, "desk-redrive", false);
+  await fill(page, "Begin", { "Messages a second, at most": "1000" });
+  const tasks = page.getByRole("table", { name: "Tasks" });
+  const redriven = tasks.getByRole("row").filter({ hasText: dead }).filter({ hasText: "done" });
+  await redriven.last().waitFor();
+  check(/moved [1-9]/.test(await redriven.last().textContent()), "dead letters are put back");
+
+  await api.call("PUT", ["queues", "/", "slow"], { durable: true, arguments: { "x-queue-type": "quorum" } });
+  for (let message = 0; message < 60; message += 1) {
+    await api.call("POST", ["exchanges", "/", "amq.default", "publish"], { routing_key: "slow", properties: {}, payload: "s", payload_encoding: "string" });
+  }
+  const { id } = await api.call("POST", ["quorate", "tasks"], { kind: "move", vhost: "/", queue: "slow", to: { queue: "lost.and.found" }, rate: 1 });
+  const slow = tasks.getByRole("row").filter({ hasText: "slow" });
+  for (const [verb, state] of [["Pause", "paused"], ["Resume", "running"], ["Cancel", "cancelled"]]) {
+    await page.getByRole("button", { name: `${verb} task ${id}` }).click();
+    if (verb === "Cancel") await fill(page, "Cancel the task", {});
+    await slow.getByText(state).waitFor();
+  }
+  check((await api.call("GET", ["queues", "/", "slow"])).messages > 0, "a cancelled task leaves the rest where it is");
+  await unharmed(page, "tasks");
+  await api.call("DELETE", ["queues", "/", "slow"]);
+});
+
 step("users, policies and definitions", async ({ page, api }) => {
   await open(page, "#/users");
   await page.getByRole("button", { name: "Add a user" }).click();
@@ -255,7 +288,7 @@ step("maintenance", async ({ page }) => {
   await fill(page, "Revive", {});
   await page.getByRole("button", { name: `Drain ${name}` }).waitFor();
   await open(page, "#/events");
-  await page.getByRole("log").getByText("an operator drains this node").first().waitFor();
+  await page.getByRole("log").getByText("the node is drained").first().waitFor();
   check(await page.getByRole("log").getByText("audit").count() > 0, "changes are among the events");
 });
 

@@ -57,6 +57,9 @@ async function hostile(api, address) {
     await api.call("POST", ["exchanges", vhost, HOSTILE, "publish"], { routing_key: HOSTILE, properties: { ...properties, headers: { [HOSTILE]: HOSTILE } }, payload: HOSTILE, payload_encoding: "string" });
     await api.call("POST", ["exchanges", vhost, "amq.default", "publish"], { routing_key: HOSTILE, properties, payload: HOSTILE, payload_encoding: "string" });
   }
+  // It finds nothing, and stays in the list.
+  const task = { kind: "move", vhost: HOSTILE, queue: HOSTILE, to: { exchange: HOSTILE }, filter: { routing_key: HOSTILE, header: { [HOSTILE]: "other" } } };
+  await api.call("POST", ["quorate", "tasks"], task);
   // The product too, of which RabbitMQ's page makes a link.
   const client = await amqp.connect(`amqp://guest:guest@${address}`, { clientProperties: { connection_name: HOSTILE, product: HOSTILE, information: HOSTILE } });
   const channel = await client.createChannel();

@@ -1,8 +1,7 @@
 // Tasks: dead letters that are put back, moved or deleted, while the cluster goes on.
 
-import { h, heading, button, code } from "./dom.js";
+import { h, heading, button } from "./dom.js";
 import { get, path, request } from "./api.js";
-import { value } from "./format.js";
 import { ask } from "./form.js";
 import { Table } from "./list.js";
 import { FILTERS } from "./view_messages.js";
@@ -40,7 +39,8 @@ export function startTask(context, about) {
     ],
     extra: [["Dry run", async (given) => {
       const found = await request("POST", "quorate/tasks", { body: bodyOf(about, given, true) });
-      return h("div", null, h("p", null, "Nothing was changed. This would be:"), code(found));
+      const end = found.complete ? "" : " The time was over before all messages had been looked at.";
+      return h("p", null, `Nothing was changed. ${found.matched} messages match, ${found.skipped} do not; ${found.no_target} match and have no target.${end}`);
     }]],
     action: async (given) => {
       await request("POST", "quorate/tasks", { body: bodyOf(about, given, false) });
@@ -66,7 +66,7 @@ export async function open(context) {
     await context.refresh();
   };
   const act = (task, verb, text, danger) => button(text, danger
-    ? () => ask({ title: `${text} the task`, intro: `Task ${task.id} takes no more messages.`, submit: text, danger, action: change(task, verb) })
+    ? () => ask({ title: `${text} the task`, intro: `Task ${task.id} takes no more messages.`, submit: `${text} the task`, danger, action: change(task, verb) })
     : change(task, verb), { "aria-label": `${text} task ${task.id}` });
   const table = new Table({
     caption: "Tasks",
@@ -77,7 +77,7 @@ export async function open(context) {
       { title: "Kind", text: (task) => task.kind },
       { title: "Queue", text: (task) => task.queue, href: (task) => `#/${path("queue", task.vhost, task.queue)}` },
       { title: "To", text: (task) => target(task.to) },
-      { title: "Filter", text: (task) => (task.filter && Object.keys(task.filter).length ? value(task.filter) : "") },
+      { title: "Filter", text: (task) => (task.filter ?? []).map((one) => `${one.part}=${one.value}`).join(", ") },
       { title: "State", text: (task) => task.state, state: (task) => (task.state === "running" ? "good" : task.state === "failed" ? "bad" : "") },
       { title: "Progress", text: progress },
       { title: "Change", text: (task) => task.state, make: (task) => h("div", { class: "buttons" },
