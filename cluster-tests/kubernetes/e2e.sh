@@ -51,16 +51,22 @@ load() {
   load=$!
   SEED=$((SEED + 1))
 }
-# Waits for the end of the load, which checks that nothing was lost, doubled or out of order. With an argument, clients may
-# have waited for long: those of a node that is cut off notice that only by their heartbeats.
+# Waits for the end of the load, which checks that nothing was lost, doubled or out of order. The arguments are kinds of
+# violations that do not count.
 loaded() {
+  local kind kinds excused=true
   if ! wait "$load"; then
     kinds=$(grep -oE '^seed [0-9]+: [0-9]+ times [A-Za-z]+' "$work/load" | awk '{print $NF}' | sort -u | tr '\n' ' ' || true)
-    [ -n "${1:-}" ] && [ "$kinds" = "Stuck " ] || { grep -v ' confirms/s' "$work/load" | tail -40 >&2; fail "the load found violations: $kinds"; }
+    [ -n "$kinds" ] || excused=false
+    for kind in $kinds; do [[ " $* " == *" $kind "* ]] || excused=false; done
+    $excused || { grep -v ' confirms/s' "$work/load" | tail -40 >&2; fail "the load found violations: $kinds"; }
   fi
   load=
   grep -m1 -o 'seed.* confirmed' "$work/load" || true
 }
+# Where the links of clients are cut too, these notice it only by their heartbeats, and wait for as long (Stuck). So does
+# the broker, which goes on delivering to them: what it takes back later was seen by nobody (FalselyRedelivered).
+of_cut_clients=(Stuck FalselyRedelivered)
 
 "$CLUSTER" build >"$work/build" 2>&1 || { tail "$work/build" >&2; exit 1; }
 "$CLUSTER" up 3 >/dev/null
@@ -147,7 +153,8 @@ load 150
 kubectl delete pvc data-q-quorate-3 --wait=false >/dev/null
 returns_empty
 volume=$(kubectl get pv "$(kubectl get pvc data-q-quorate-3 -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}')
-truncate -s 1G "$work/volume"
+# More than the default of disk_free_limit, 1 GiB, below which publishers are blocked and no snapshot is taken.
+truncate -s 3G "$work/volume"
 mkfs.ext4 -q "$work/volume"
 device=$(losetup --find --show "$work/volume")
 for node in 1 2 3; do "$CLUSTER" node $node exec mount "$device" "$volume" || fail "mount"; done
@@ -166,7 +173,7 @@ home=$(node_of 3)
 sleep 15
 "$CLUSTER" node "$home" exec rm "$volume/filler"
 within 120 running_are 1 3
-loaded clients-may-wait
+loaded Stuck
 rolled
 ok "a volume that was full for 15 s under load, nothing lost"
 
@@ -177,21 +184,23 @@ ok "pods killed, frozen and deleted under load (chaos --against), nothing lost"
 rolled
 
 load 75
+sleep 10
 lost=$(node_of 2)
 "$CLUSTER" node "$lost" cut
 sleep 30
 "$CLUSTER" node "$lost" heal
 within 90 running_are 1 3
-loaded clients-may-wait
+loaded "${of_cut_clients[@]}"
 rolled
 ok "a Kubernetes node cut off for 30 s and healed under load, nothing lost"
 load 75
+sleep 10
 lost=$(node_of 3)
 "$CLUSTER" node "$lost" stop
 sleep 20
 "$CLUSTER" node "$lost" start
 within 120 running_are 1 3
-loaded clients-may-wait
+loaded "${of_cut_clients[@]}"
 rolled
 ok "a Kubernetes node stopped and started under load, nothing lost"
 
