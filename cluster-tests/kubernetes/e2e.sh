@@ -218,4 +218,16 @@ helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait
 helm test one >/dev/null || fail "helm test of one node"
 helm uninstall one --wait >/dev/null
 ok "one node: installed, tested, uninstalled"
+
+# The commands of README's section, as they stand there; the image has the name that they give it.
+kubectl delete pvc --all >/dev/null
+kubectl delete secret q-quorate-cluster q-quorate-definitions >/dev/null
+version=$(sed -n 's/^appVersion: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$top/helm/quorate/Chart.yaml")
+"$CLUSTER" image "registry.example.com/team/quorate:$version" "$work/quorate" >/dev/null
+commands=$(sed -n '/^## Kubernetes$/,/^## What/s/^    //p' "$top/README.md")
+[ "$(wc -l <<<"$commands")" = 3 ] || fail "README's section does not have three commands: $commands"
+(cd "$top" && bash -euxc "$commands") >"$work/readme" 2>&1 || { tail "$work/readme" >&2; fail "README's commands"; }
+running_are 1 3 || fail "not three running nodes"
+helm uninstall q --wait >/dev/null
+ok "README's three commands"
 echo "all in $SECONDS s"
