@@ -10,7 +10,7 @@ use quorate_catalog::{
     CatalogCommand as C, Definitions, ExchangeType, ParameterName, ParameterRecord, PolicyKind,
     PolicyName, QueueEntry, Setting, SettingSource,
 };
-use quorate_types::{FieldValue, QueueType};
+use quorate_types::{FieldValue, MachineVersion, QueueType};
 use serde_json::{Value, json};
 
 const USER: PolicyKind = PolicyKind::User;
@@ -74,6 +74,28 @@ fn pol_07_a_setting_comes_from_what_gives_it_the_value_in_force() {
     let unlimited = add(&mut world, "u", 2, &[("x-delivery-limit", FieldValue::I64(-1))]);
     let expected = (Value::Null, SettingSource::Argument("x-delivery-limit"));
     assert_eq!(setting(&world, &unlimited, "delivery-limit"), expected);
+}
+
+#[test]
+fn rqu_07_pol_07_it_is_shown_where_delayed_retry_comes_from() {
+    let mut world = World::founded(3, 2);
+    let arguments =
+        [("x-delayed-retry-min", FieldValue::I32(100)), ("x-delayed-retry-type", text("all"))];
+    let entry = add(&mut world, "q", 1, &arguments);
+    let off = (json!("disabled"), SettingSource::Default);
+    assert_eq!(setting(&world, &entry, "delayed-retry-type"), off, "an earlier machine version");
+    world.done(C::RaiseMachine(MachineVersion::RETRIES));
+    let json = r#"{"delayed-retry-type":"failed","delayed-retry-max":900,"delayed-retry-min":50}"#;
+    world.done(C::SetPolicy(policy("p", USER, "^q", "all", 0, json)));
+    let of_policy = SettingSource::Policy(short("p"));
+    for (name, value, source) in [
+        ("delayed-retry-type", json!("failed"), of_policy.clone()),
+        ("delayed-retry-min", json!(100), SettingSource::Argument("x-delayed-retry-min")),
+        ("delayed-retry-max", json!(900), of_policy),
+        ("delayed-retry-multiplier", Value::Null, SettingSource::Default),
+    ] {
+        assert_eq!(setting(&world, &entry, name), (value, source), "{name}");
+    }
 }
 
 #[test]
