@@ -438,6 +438,44 @@ def rabbitmqadmin_closes_a_connection(scene):
     eventually([], name)
 
 
+@check
+def messages_are_got_however_large_they_are(scene):
+    """More than a client of AMQP may have waiting to be written, and nothing is kept from others afterwards."""
+    payload = "x" * 900_000
+    with scene.queue("large") as (name, _):
+        for _ in range(8):
+            body = {"routing_key": name, "properties": {}, "payload": payload, "payload_encoding": "string"}
+            status, _, answer = scene.api.ask("POST", "/api/exchanges/%2F/amq.default/publish", body)
+            assert (status, answer) == (200, {"routed": True}), (status, answer)
+        wanted = {"count": 8, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        status, _, got = scene.api.ask("POST", f"/api/queues/%2F/{name}/get", wanted)
+        assert (status, len(got)) == (200, 8), (status, len(got))
+        assert all(message["payload"] == payload for message in got)
+        counts = lambda: [scene.api.get(f"/api/queues/%2F/{name}")[of] for of in ("messages_ready", "messages_unacknowledged")]
+        eventually([8, 0], counts)
+
+
+@check
+def pages_of_other_sites_change_nothing(scene):
+    """A browser that knows the password sends it with forms of other sites too."""
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://elsewhere.example"}):
+        status, _, answer = scene.api.ask("PUT", f"/api/queues/%2F/forged-{RUN}", {}, headers=headers)
+        assert status == 403, (headers, status, answer)
+        status, _, answer = scene.api.ask("GET", "/api/whoami", headers=headers)
+        assert status == 200, (headers, status, answer)
+    status, _, _ = scene.api.ask("GET", f"/api/queues/%2F/forged-{RUN}")
+    assert status == 404, status
+
+
+@check
+def dry_runs_keep_nobody_waiting(scene):
+    """A slow one is answered at full speed, since it changes nothing."""
+    with scene.queue("tried", messages=60) as (name, _):
+        task = {"kind": "delete", "vhost": "/", "queue": name, "filter": {"min_age": "0s"}, "rate": 1, "dry_run": True}
+        status, _, answer = scene.api.ask("POST", "/api/quorate/tasks", task)
+        assert (status, answer["matched"], answer["complete"]) == (200, 60, True), (status, answer)
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--rabbitmqadmin", required=True)

@@ -5,7 +5,7 @@
 use crate::api::refusal::Refusal;
 use crate::api::route::Standing;
 use crate::http::HttpClient;
-use crate::page::{Sessions, repeats};
+use crate::page::{Sessions, is_of_this_site, repeats};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -43,6 +43,10 @@ fn credentials(headers: &HeaderMap) -> Option<(ShortString, Vec<u8>)> {
     Some((user, password.get(1..)?.to_vec()))
 }
 
+fn is_read(parts: &Parts) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD)
+}
+
 impl Caller {
     /// Nobody, for what needs no user.
     pub(crate) fn nobody(client: HttpClient) -> Self {
@@ -53,7 +57,7 @@ impl Caller {
     ///
     /// # Errors
     /// 401 without a user and its password, or a session; 403 for a change by a session that does not
-    /// repeat its token.
+    /// repeat its token, or from a page of another site.
     pub(crate) async fn of(
         broker: &Broker,
         sessions: &Sessions,
@@ -63,6 +67,10 @@ impl Caller {
         let headers = &parts.headers;
         if !headers.contains_key(header::AUTHORIZATION) && sessions.is_of_page(headers) {
             return Self::of_session(broker, sessions, parts, client);
+        }
+        // A browser repeats a password that it was given once, also for forms of other sites.
+        if !is_read(parts) && !is_of_this_site(headers) {
+            return Err(Refusal::Forged("a change must not come from a page of another site"));
         }
         let Some((user, password)) = credentials(headers) else {
             return Err(Refusal::NotLoggedIn);
@@ -96,8 +104,7 @@ impl Caller {
         let find = |user: &ShortString| lookup.user(user);
         let known = sessions.find(headers, client.is_loopback(), Instant::now(), find);
         let known = known.ok_or(Refusal::NoSession("no session, or it has ended"))?;
-        let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-        if !is_read && !repeats(headers, &known.token) {
+        if !is_read(parts) && !repeats(headers, &known.token) {
             return Err(Refusal::Forged("a change must repeat the token of its session"));
         }
         let record = known.record;

@@ -133,6 +133,9 @@ impl UserConnection {
             let properties = message.message.properties.len();
             bytes = bytes.saturating_add(message.message.body.len() + properties + OVERHEAD_BYTES);
             got.push(*message);
+            // The broker reads no further bodies while too many wait to be written to a client. These
+            // are part of the answer, which has its own bound.
+            self.0.report_unwritten(0);
         }
         let settlement = match mode {
             AckMode::Ack => return Ok(got),

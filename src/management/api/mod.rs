@@ -92,6 +92,9 @@ use tokio::time::timeout;
 
 /// Requests that are carried out at the same time. Further ones wait.
 const REQUESTS_MAX: usize = 32;
+/// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
+/// other requests waiting.
+const TASKS_MAX: usize = 8;
 /// Longest wait for one of them.
 const TURN_MAX: Duration = Duration::from_secs(5);
 /// Bytes of the header `X-Reason`.
@@ -106,6 +109,7 @@ struct Service {
     sessions: Sessions,
     bodies: Bodies,
     requests: Arc<Semaphore>,
+    tasks: Arc<Semaphore>,
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
@@ -122,6 +126,7 @@ pub fn api(
         sessions,
         bodies: Bodies::default(),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        tasks: Arc::new(Semaphore::new(TASKS_MAX)),
     };
     let routes = Router::new().route("/api", any(answer)).route("/api/", any(answer));
     routes.route("/api/{*path}", any(answer)).with_state(service)
@@ -199,20 +204,12 @@ impl Service {
             names: target.names,
         };
         let endpoint = target.route.endpoint;
-        let _turn = match is_quick_check(endpoint) {
-            true => None,
-            false => Some(self.turn().await?),
+        let _turn = match endpoint {
+            _ if is_quick_check(endpoint) => None,
+            Endpoint::Tasks => Some(turn(&self.tasks).await?),
+            _ => Some(turn(&self.requests).await?),
         };
         respond(dispatch::dispatch(&self.api, &call, endpoint).await?, listing).await
-    }
-
-    /// One of the requests that may be worked on at once.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        let busy = || Refusal::Unavailable("too many requests are being carried out".to_owned());
-        match timeout(TURN_MAX, self.requests.acquire()).await {
-            Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(busy()),
-        }
     }
 
     /// The user of a request, who may make it. `user` is told who it is, also if it may not.
@@ -267,6 +264,15 @@ fn check_type(target: &Target, parts: &Parts) -> Result<(), Refusal> {
 fn reason(parts: &Parts) -> Option<String> {
     let reason = parts.headers.get("x-reason")?.to_str().ok()?;
     (!reason.is_empty() && reason.len() <= REASON_BYTES_MAX).then(|| reason.to_owned())
+}
+
+/// One of the requests that may be worked on at once.
+async fn turn(requests: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
+    let busy = || Refusal::Unavailable("too many requests are being carried out".to_owned());
+    match timeout(TURN_MAX, requests.acquire()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        Ok(Err(_)) | Err(_) => Err(busy()),
+    }
 }
 
 /// Makes and writes a list where it may take its time.

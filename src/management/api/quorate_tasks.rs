@@ -78,7 +78,11 @@ async fn find(api: &Api, call: &Call) -> Result<TaskRecord, Refusal> {
 }
 
 async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let request = given(&call.fields()?)?;
+    let mut request = given(&call.fields()?)?;
+    if request.dry_run {
+        // It changes nothing, and its client waits.
+        request.rate = None;
+    }
     request.check()?;
     api.broker.tasks().check(&call.caller.user, &request)?;
     let dry_run = request.dry_run;

@@ -35,7 +35,7 @@ pub(super) struct Logins {
 }
 
 /// True if the request comes from a page of this host, or from no page.
-fn is_of_this_site(headers: &HeaderMap) -> bool {
+pub(crate) fn is_of_this_site(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text("sec-fetch-site") {
         return matches!(site, "same-origin" | "none");

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 pub(crate) use events::newest;
 pub use events::{EventRecorder, EventService};
+pub(crate) use login::is_of_this_site;
 pub use session::Sessions;
 pub(crate) use session::repeats;
 
