@@ -204,10 +204,11 @@ impl Service {
             names: target.names,
         };
         let endpoint = target.route.endpoint;
-        let _turn = match endpoint {
-            _ if is_quick_check(endpoint) => None,
-            Endpoint::Tasks => Some(turn(&self.tasks).await?),
-            _ => Some(turn(&self.requests).await?),
+        let makes_task = matches!((endpoint, call.method), (Endpoint::Tasks, Method::Post));
+        let requests = if makes_task { &self.tasks } else { &self.requests };
+        let _turn = match is_quick_check(endpoint) {
+            true => None,
+            false => Some(turn(requests).await?),
         };
         respond(dispatch::dispatch(&self.api, &call, endpoint).await?, listing).await
     }
