@@ -83,6 +83,12 @@ pub(crate) fn queue(view: &QueueView) -> wire::Queue {
     }
 }
 
+/// The counts of a queue that this node leads.
+pub(crate) fn counted(id: QueueId, leader: NodeId, of: QueueCounts) -> wire::Queue {
+    let (leader, counts) = (node(Some(leader)), Some(counts(of)));
+    wire::Queue { id: Some(queue_id(id)), leader, counts, ..Default::default() }
+}
+
 pub(crate) fn exchange(view: &ExchangeView) -> wire::Exchange {
     wire::Exchange {
         vhost: view.name.vhost.to_string(),

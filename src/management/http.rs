@@ -9,6 +9,7 @@ use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
 use crate::metrics::{self, Scrape, Wanted};
+use crate::places::{Place, Places};
 use crate::rates::Rates;
 use crate::source::Source;
 use axum::Router;
@@ -17,12 +18,16 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use futures::FutureExt;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use quorate_broker::view::Figures;
 use quorate_tls::{Acceptor, Stream};
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -33,7 +38,8 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections at once. At the bound, further clients wait in the listen queue.
+/// Connections at once. Another client takes the place of a connection that waits for a request; if
+/// none does, further ones wait in the listen queue.
 const CONNECTIONS_MAX: usize = 256;
 /// Time limit for a client to send the head of a request, including the wait for it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -45,6 +51,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How often a place is looked for while there is a connection too many.
+const ROOM_RETRY: Duration = Duration::from_millis(100);
 /// Longest wait for others who have the same page written, or other pages of chosen families.
 const TURN_MAX: Duration = Duration::from_secs(10);
 /// Maximum age of the numbers shown.
@@ -187,21 +195,35 @@ async fn serve_within(
 ) {
     let (closing, closed) = watch::channel(false);
     let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
+    let places = Places::default();
     loop {
+        let is_full = connections.len() > CONNECTIONS_MAX;
         tokio::select! {
             () = &mut stop => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            () = sleep(ROOM_RETRY), if is_full => places.make_room(),
+            accepted = listener.accept(), if !is_full => match accepted {
                 Ok((stream, peer)) => {
                     let (tls, router, closed) = (tls.clone(), router.clone(), closed.clone());
                     // A stream without an address has ended already.
                     let Ok(local) = stream.local_addr() else { continue };
                     let client = HttpClient { peer, local, secured: tls.is_some() };
+                    let place = places.take(peer.ip());
                     connections.spawn(async move {
-                        if let Some(stream) = secured(stream, tls, head_time_max).await {
-                            connection(stream, client, router, head_time_max, closed).await;
+                        let served = async {
+                            if let Some(stream) = secured(stream, tls, head_time_max).await {
+                                let pages = service(client, router, &place);
+                                connection(stream, pages, head_time_max, closed).await;
+                            }
+                        };
+                        tokio::select! {
+                            () = served => {}
+                            () = place.lost() => tracing::debug!(%peer, "an idle HTTP client made room"),
                         }
                     });
+                    if connections.len() > CONNECTIONS_MAX {
+                        places.make_room();
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an HTTP client");
@@ -233,24 +255,34 @@ async fn secured(
     }
 }
 
-async fn connection(
-    stream: Stream<TcpStream>,
+/// The pages, for one client.
+fn service(
     client: HttpClient,
     router: Router,
+    place: &Arc<Place>,
+) -> impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send> + use<>
+{
+    let (pages, place) = (TowerToHyperService::new(router), Arc::clone(place));
+    service_fn(move |mut request: Request<Incoming>| {
+        place.set_in_progress(true);
+        request.extensions_mut().insert(client);
+        if let Some(uri) = without_doubled_slash(request.uri()) {
+            *request.uri_mut() = uri;
+        }
+        let (answered, place) = (pages.call(request), Arc::clone(&place));
+        answered.inspect(move |_| place.set_in_progress(false))
+    })
+}
+
+async fn connection(
+    stream: Stream<TcpStream>,
+    pages: impl Service<Request<Incoming>, Response = Response, Error = Infallible>,
     head_time_max: Duration,
     mut closed: watch::Receiver<bool>,
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(head_time_max);
-    let pages = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(client);
-        if let Some(uri) = without_doubled_slash(request.uri()) {
-            *request.uri_mut() = uri;
-        }
-        pages.call(request)
-    });
-    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), pages));
     let closing = async {
         // The loss of the sender means a stop too.
         let _ = closed.wait_for(|closed| *closed).await;
@@ -349,7 +381,9 @@ async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): Raw
     let [.., of_families] = shown.pages.clone();
     let write = move |query: &str| {
         // Regular expressions take their time too.
-        let wanted = Wanted::parse(Query::parse(query).iter())?;
+        let parameters = Query::parse(query)
+            .map_err(|part| format!("query: '{part}' is not percent-encoded UTF-8"))?;
+        let wanted = Wanted::parse(parameters.iter())?;
         let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
         Ok(shown.write(&wanted, true, page))
     };
@@ -362,15 +396,24 @@ mod tests {
 
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
 
-    const HEAD_TIME: Duration = Duration::from_millis(300);
+    const HEAD_TIME: Duration = Duration::from_secs(1);
 
-    async fn serving() -> std::net::SocketAddr {
+    /// A server whose path `/slow` answers when told to.
+    async fn serving() -> (SocketAddr, Arc<Notify>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/health/live", get(async || "ok\n"));
+        let release = Arc::new(Notify::new());
+        let released = Arc::clone(&release);
+        let slow = async move || {
+            released.notified().await;
+            "ok\n"
+        };
+        let router =
+            Router::new().route("/health/live", get(async || "ok\n")).route("/slow", get(slow));
         tokio::spawn(serve_within(HEAD_TIME, listener, None, router, std::future::pending()));
-        address
+        (address, release)
     }
 
     async fn answer(stream: &mut TcpStream) -> String {
@@ -383,7 +426,7 @@ mod tests {
     /// Idle connections up to the bound do not keep others out for long.
     #[tokio::test]
     async fn clients_that_ask_for_nothing_are_let_go() {
-        let address = serving().await;
+        let (address, _) = serving().await;
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             idle.push(TcpStream::connect(address).await.unwrap());
@@ -397,6 +440,42 @@ mod tests {
         for mut stream in idle {
             timeout(HEAD_TIME * 10, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
         }
+    }
+
+    async fn connected(address: SocketAddr, from: [u8; 4]) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    }
+
+    /// Connections that do ask for something, but are kept at the bound, do not keep out others.
+    #[tokio::test]
+    async fn a_client_with_many_connections_makes_room() {
+        let (address, release) = serving().await;
+        let mut other = connected(address, [127, 0, 0, 3]).await;
+        let mut slow = connected(address, [127, 0, 0, 2]).await;
+        slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        let mut kept = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            kept.push(connected(address, [127, 0, 0, 2]).await);
+        }
+        let mut late = connected(address, [127, 0, 0, 4]).await;
+        // All before the clients of no request are let go.
+        let all = timeout(HEAD_TIME, async {
+            for stream in [&mut late, &mut other] {
+                let answered = answer(stream).await;
+                assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+            }
+        });
+        all.await.unwrap();
+        release.notify_one();
+        let mut bytes = vec![0; 1_024];
+        assert!(slow.read(&mut bytes).await.unwrap() > 0, "a request in progress is answered");
+        let mut closed = 0;
+        for stream in &mut kept {
+            closed += usize::from(matches!(stream.read(&mut bytes).now_or_never(), Some(Ok(0))));
+        }
+        assert!((1..10).contains(&closed), "{closed}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod metrics;
 mod page;
 mod parts;
 mod peers;
+mod places;
 mod policies;
 mod process;
 mod rates;

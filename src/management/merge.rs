@@ -9,7 +9,8 @@ fn key(id: Option<wire::QueueId>) -> Key {
     id.map_or((0, 0, 0, 0), |id| (id.group, id.node, id.index, id.position))
 }
 
-/// Every queue once, by name: with the counts of the node that leads it, if that one answered.
+/// Every queue once, by name: with the counts of the node that leads it, if that one answered. A list
+/// of counts comes after the list that names its queues.
 pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::Queue> {
     let mut merged: BTreeMap<Key, wire::Queue> = BTreeMap::new();
     for queue in lists {
@@ -19,7 +20,13 @@ pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::
             }
             // For a moment two nodes may both take themselves for the leader. Which one leads is
             // not known here, so the first answer stays.
-            Some(known) if known.counts.is_none() && queue.counts.is_some() => *known = queue,
+            Some(known) if known.counts.is_none() && queue.counts.is_some() => {
+                if queue.name.is_empty() {
+                    (known.counts, known.leader) = (queue.counts, queue.leader);
+                } else {
+                    *known = queue;
+                }
+            }
             Some(known) if known.leader == 0 && known.counts.is_none() => {
                 known.leader = queue.leader;
             }
@@ -100,6 +107,14 @@ mod tests {
             queue("b", 1, None, 3),
         ]);
         assert_eq!(shown(&merged), [("a", Some(5), 1), ("b", Some(7), 2)]);
+    }
+
+    #[test]
+    fn counts_come_to_the_queue_that_they_are_of() {
+        let merged =
+            queues([queue("a", 1, None, 0), queue("", 1, Some(4), 2), queue("", 2, Some(9), 2)]);
+        // Only its leader knows the second one.
+        assert_eq!(shown(&merged), [("", Some(9), 2), ("a", Some(4), 2)]);
     }
 
     #[test]

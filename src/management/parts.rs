@@ -36,6 +36,15 @@ pub(crate) fn led_queues(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<w
     broker.lookup().led_queues(vhosts).iter().map(convert::queue).collect()
 }
 
+/// The same queues, of which the replicated ones have only what no other node knows.
+fn led_counts(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Queue> {
+    let this = broker.node();
+    let bound = broker.lookup().bound_queues(vhosts);
+    let counted = broker.lookup().led_counts(vhosts);
+    let counted = counted.into_iter().map(|(id, counts)| convert::counted(id, this, counts));
+    bound.iter().map(convert::queue).chain(counted).collect()
+}
+
 /// The consumers of this node's clients, for each virtual host.
 pub(crate) fn own_consumers(
     broker: &Broker,
@@ -77,7 +86,11 @@ impl Parts for PartService {
         request: Request<wire::PartRequest>,
     ) -> Result<Response<Self::LedQueuesStream>, Status> {
         let (vhosts, broker) = (vhosts(request.get_ref())?, self.broker.clone());
-        let queues = viewed(move || led_queues(&broker, &vhosts)).await?;
+        let queues = if request.get_ref().counts_only {
+            viewed(move || led_counts(&broker, &vhosts)).await?
+        } else {
+            viewed(move || led_queues(&broker, &vhosts)).await?
+        };
         Ok(batches(queues, Vec::new(), |queues, silent| wire::Queues { queues, silent }))
     }
 

@@ -205,7 +205,7 @@ pub(crate) async fn collect<B, T>(
 /// The request for a node's own part of a list over virtual hosts.
 pub(crate) fn part(vhosts: &BTreeSet<VhostName>) -> wire::PartRequest {
     let vhosts = vhosts.iter().map(ToString::to_string).collect();
-    wire::PartRequest { caller: wire::caller(), vhosts }
+    wire::PartRequest { caller: wire::caller(), vhosts, counts_only: false }
 }
 
 /// The request for a node's own part of a list.

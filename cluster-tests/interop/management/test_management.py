@@ -14,6 +14,7 @@ import http.client
 import itertools
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -465,6 +466,31 @@ def pages_of_other_sites_change_nothing(scene):
         assert status == 200, (headers, status, answer)
     status, _, _ = scene.api.ask("GET", f"/api/queues/%2F/forged-{RUN}")
     assert status == 404, status
+
+
+@check
+def probes_are_answered_beside_kept_connections(scene):
+    """A client without a login keeps more connections than the port has places for."""
+    host, port = scene.api.addresses[0].rsplit(":", 1)
+    request = f"GET /health/live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    with contextlib.ExitStack() as kept:
+        for _ in range(300):
+            client = kept.enter_context(socket.create_connection((host, int(port)), WAIT_SECONDS))
+            client.sendall(request)
+            assert client.recv(1_024).startswith(b"HTTP/1.1 200"), "a kept connection"
+        probe = http.client.HTTPConnection(scene.api.addresses[0], timeout=2)
+        with contextlib.closing(probe):
+            probe.request("GET", "/health/live")
+            assert probe.getresponse().status == 200
+
+
+@check
+def a_filter_that_cannot_be_decoded_is_refused(scene):
+    """Left out, it would be no filter."""
+    for path in ("/api/queues?page=1&name=%ff", "/api/queues?columns=%zz"):
+        status, headers, answer = scene.api.ask("GET", path)
+        assert (status, answer["error"], headers["X-Content-Type-Options"]) == (400, "bad_request", "nosniff"), answer
+        assert "%" in answer["reason"], answer
 
 
 @check

@@ -1,8 +1,12 @@
 //! Single objects by name, for interfaces that are asked about one of many.
 
-use crate::{Broker, node::Node, views::view::QueueView};
+use crate::{
+    Broker,
+    node::Node,
+    views::view::{QueueCounts, QueueView},
+};
 use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
-use quorate_types::{Exception, Home, ResourceName, ShortString, VhostName};
+use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostName};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Looks up single objects of this node's copy of the catalog.
@@ -38,6 +42,32 @@ impl Lookup<'_> {
         let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
         self.0
             .queue_views(|entry| vhosts.contains(&entry.name.vhost) && led.contains(&entry.id.home))
+    }
+
+    /// The connection-bound ones among those queues.
+    #[must_use]
+    pub fn bound_queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
+        let is_bound = |entry: &QueueEntry| matches!(entry.id.home, Home::Node(_));
+        let is_led = |entry: &QueueEntry| self.0.base.led.leading(entry.id.home).is_some();
+        self.0.queue_views(|entry| {
+            vhosts.contains(&entry.name.vhost) && is_bound(entry) && is_led(entry)
+        })
+    }
+
+    /// The counts of the replicated ones among those queues.
+    #[must_use]
+    pub fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
+        let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
+        let is_meant = |entry: &&QueueEntry| {
+            let home = entry.id.home;
+            vhosts.contains(&entry.name.vhost)
+                && matches!(home, Home::Group(_))
+                && led.contains(&home)
+        };
+        // The catalog is not locked while they are counted.
+        let ids: Vec<QueueId> =
+            self.0.base.catalog.read().queues().filter(is_meant).map(|entry| entry.id).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.0.queue_counts(id)?))).collect()
     }
 
     /// The user of that name.

@@ -243,7 +243,7 @@ impl Node {
     }
 
     /// The counts of a queue, if this node leads its group or is its home.
-    fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
+    pub(crate) fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
         self.base.led.leading(id.home)?;
         let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
         Some(QueueCounts {

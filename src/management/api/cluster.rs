@@ -102,12 +102,28 @@ impl Cluster {
 
     /// Queues of virtual hosts, each once, with the counts of the node that leads it.
     pub(crate) async fn queues(&self, vhosts: &BTreeSet<VhostName>) -> Listed<KnownQueue> {
-        let own = self.own_queues(vhosts.clone());
-        let (own, listed) =
-            tokio::join!(own, self.gather_parts(|peer| led_queues_of(peer, part(vhosts))));
-        let queues = merge::queues(own.into_iter().chain(listed.items));
-        let queues = self.counts.lock().complete(queues);
-        Listed { items: queues, silent: listed.silent }
+        let mut listed = self.merged_queues(vhosts, true).await;
+        if listed.items.iter().any(|queue| queue.name.is_empty()) {
+            // This node's copy of the catalog lags behind that of a leader.
+            listed = self.merged_queues(vhosts, false).await;
+        }
+        let items = self.counts.lock().complete(listed.items);
+        Listed { items, silent: listed.silent }
+    }
+
+    /// Those queues; with `counts_only` a queue that only its leader knows has no name.
+    async fn merged_queues(
+        &self,
+        vhosts: &BTreeSet<VhostName>,
+        counts_only: bool,
+    ) -> Listed<wire::Queue> {
+        let request = || wire::PartRequest { counts_only, ..part(vhosts) };
+        let (own, listed) = tokio::join!(
+            self.own_queues(vhosts.clone()),
+            self.gather_parts(|peer| led_queues_of(peer, request())),
+        );
+        let items = merge::queues(own.into_iter().chain(listed.items));
+        Listed { items, silent: listed.silent }
     }
 
     /// This node's views of queues: with many of them that is not for the threads of the broker.

@@ -362,7 +362,7 @@ mod tests {
             json!({ "name": "A1", "vhost": "/", "messages": 10 }),
             json!({ "name": "a2", "vhost": "v", "messages": 2, "stats": { "in": 9 } }),
         ];
-        Listing::parse(&Query::parse(query))?.of_list(items, &["vhost", "name"])
+        Listing::parse(&Query::parse(query).unwrap())?.of_list(items, &["vhost", "name"])
     }
 
     fn names(listed: &Value) -> Vec<&str> {
@@ -421,7 +421,7 @@ mod tests {
         };
         let rows = Rows { count: 1_000, object: Box::new(object) };
         let listed = |query: &str| {
-            let listing = Listing::parse(&Query::parse(query)).unwrap();
+            let listing = Listing::parse(&Query::parse(query).unwrap()).unwrap();
             let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
             let chosen = listing.chosen(rows.count, &rows.object, &["vhost", "name"]).unwrap();
             let chosen = chosen.iter().map(|row| format!("q{row:03}")).collect::<Vec<_>>();
@@ -472,7 +472,7 @@ mod tests {
             ])
         );
         let object = json!({ "a": [{ "b": 1, "c": 2 }], "d": 3 });
-        let listing = Listing::parse(&Query::parse("columns=a.b")).unwrap();
+        let listing = Listing::parse(&Query::parse("columns=a.b").unwrap()).unwrap();
         assert_eq!(listing.of_object(object), json!({ "a": [{ "b": 1 }] }));
     }
 }

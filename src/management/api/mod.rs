@@ -65,6 +65,7 @@ use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
 pub(crate) use crate::api::overview::set_cluster_name;
+use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
 pub(crate) use crate::api::route::Method;
 use crate::api::route::{Check, Endpoint, Needs, Route};
@@ -190,7 +191,7 @@ impl Service {
             Err(allowed) => return Ok(([(header::ALLOW, allowed)], "").into_response()),
         };
         let caller = self.permitted(&target, parts, user).await?;
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let query = Query::parse(parts.uri.query().unwrap_or_default()).map_err(not_decoded)?;
         let listing = Listing::parse(&query)?;
         check_type(&target, parts)?;
         // The body keeps its part of the memory to the end of the request.
@@ -241,6 +242,11 @@ impl Service {
         target.needs.check(standing)?;
         Ok(caller)
     }
+}
+
+/// 400: a parameter that cannot be decoded is not left out, since a filter that is left out is none.
+fn not_decoded(parameter: &str) -> Refusal {
+    Refusal::BadRequest(format!("query: '{parameter}' is not percent-encoded UTF-8"))
 }
 
 /// 415: some bodies must be declared as JSON, as RabbitMQ asks.
@@ -300,12 +306,8 @@ async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> 
     let mut response = match text {
         None => ().into_response(),
         Some(text) => {
-            let headers = [
-                (header::CONTENT_TYPE, "application/json"),
-                (header::CACHE_CONTROL, "no-cache"),
-                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            ];
-            (headers, text).into_response()
+            let uncached = [(header::CACHE_CONTROL, "no-cache")];
+            (JSON_HEADERS, uncached, text).into_response()
         }
     };
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);

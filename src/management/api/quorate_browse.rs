@@ -123,7 +123,8 @@ mod tests {
         let query = Query::parse(
             "from=4.1.0&count=5&header=a%3Db&header=c=d&routing_key=x.%23&reason=expired\
              &death_queue=w&min_age=5s&truncate=9&other=1",
-        );
+        )
+        .unwrap();
         let request = request(&name(), &query, &caller("management")).unwrap();
         assert!(request.refuse_exclusive);
         let of_administrator = super::request(&name(), &query, &caller("administrator")).unwrap();
@@ -152,7 +153,7 @@ mod tests {
             ("truncate=-1", "truncate must be a number from 0, not '-1'"),
         ] {
             let refused =
-                request(&name(), &Query::parse(query), &caller("management")).unwrap_err();
+                request(&name(), &Query::parse(query).unwrap(), &caller("management")).unwrap_err();
             assert_eq!(refused, Refusal::BadRequest(text.to_owned()));
         }
     }

@@ -1,11 +1,15 @@
 //! Why a request is refused: RabbitMQ's status, body and headers for each reason.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use quorate_broker::{ChangeError, ImportError};
 use quorate_catalog::Denial;
 use quorate_types::{Exception, ReplyCode};
 use serde_json::json;
+
+/// What browsers are told about every answer in JSON: to take it as nothing else.
+pub(crate) const JSON_HEADERS: [(HeaderName, &str); 2] =
+    [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
 
 /// Why a request is refused. The text is the `reason` of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,8 +104,7 @@ impl IntoResponse for Refusal {
             return status.into_response();
         }
         let body = json!({ "error": error, "reason": self.to_string() }).to_string();
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        let mut response = (status, JSON_HEADERS, body).into_response();
         let headers = response.headers_mut();
         match &self {
             Self::NotLoggedIn => {

@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn samples_are_asked_for_with_age_and_step() {
-        let parse = |query: &str| Spans::parse(&Query::parse(query), 12_345_678);
+        let parse = |query: &str| Spans::parse(&Query::parse(query).unwrap(), 12_345_678);
         assert_eq!(parse("").unwrap(), Spans::default());
         let spans = parse("msg_rates_age=60&msg_rates_incr=5&lengths_age=60").unwrap();
         let request = spans.request(wire::SampledKind::Queues);

@@ -221,6 +221,8 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
     use serde_json::json;
 
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn statistics_are_fetched_if_a_column_or_the_order_needs_them() {
-        let is_needed = |query: &str, kind| is_needed(&Query::parse(query), kind);
+        let is_needed = |query: &str, kind| is_needed(&Query::parse(query).unwrap(), kind);
         for query in [
             "",
             "sort=message_stats.publish",

@@ -114,7 +114,7 @@ fn definitions_and_limits_must_be_declared_as_json() {
 
 #[tokio::test]
 async fn an_answer_has_its_status_and_headers() {
-    let listing = |query: &str| Listing::parse(&Query::parse(query)).unwrap();
+    let listing = |query: &str| Listing::parse(&Query::parse(query).unwrap()).unwrap();
     let made = Answer::made_at("q/~".to_owned());
     let response = respond(made, Listing::default()).await.unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);

@@ -56,13 +56,22 @@ pub(crate) fn segment(text: &str) -> String {
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Cuts a query into its parameters; what is not percent-encoded UTF-8 is left out.
-    pub(crate) fn parse(query: &str) -> Self {
-        let parameter = |part: &str| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            Some((decoded(name, true)?, decoded(value, true)?))
+    /// Cuts a query into its parameters.
+    ///
+    /// # Errors
+    /// The parameter that is not percent-encoded UTF-8, as it was given.
+    pub(crate) fn parse(query: &str) -> Result<Self, &str> {
+        let parameter = |part| {
+            let (name, value) = str::split_once(part, '=').unwrap_or((part, ""));
+            let decoded = decoded(name, true).zip(decoded(value, true));
+            decoded.ok_or(part)
         };
-        Self(query.split('&').filter(|part| !part.is_empty()).filter_map(parameter).collect())
+        query
+            .split('&')
+            .filter(|part| !part.is_empty())
+            .map(parameter)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// All parameters, in their order.
@@ -116,12 +125,14 @@ mod tests {
 
     #[test]
     fn a_query_has_blanks_as_plus_signs() {
-        let query = Query::parse("page=1&name=a+b%2B&&use_regex=true&columns=");
+        let query = Query::parse("page=1&name=a+b%2B&&use_regex=true&columns=").unwrap();
         assert_eq!(query.get("page"), Some("1"));
         assert_eq!(query.get("name"), Some("a b+"));
         assert!(query.is_true("use_regex") && !query.is_true("page"));
         assert_eq!(query.get("columns"), Some(""));
         assert_eq!(query.get("sort"), None);
+        // A filter that is left out would be none.
+        assert_eq!(Query::parse("page=1&name=%ff&sort=a"), Err("name=%ff"));
     }
 
     /// As in the golden replies.

@@ -72,7 +72,7 @@ async fn form(parts: &Parts, body: Body) -> Result<(ShortString, Vec<u8>), Refus
         Err(_) => return Err(wrong("did not come in time")),
     };
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not UTF-8"))?;
-    let fields = Query::parse(text);
+    let fields = Query::parse(text).map_err(|_| wrong("is not percent-encoded UTF-8"))?;
     let user = fields.get("user").ok_or_else(|| wrong("has no field user"))?;
     let password = fields.get("password").ok_or_else(|| wrong("has no field password"))?;
     let user = ShortString::try_from(user).map_err(|_| Refusal::NoSession("Login failed"))?;
