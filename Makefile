@@ -31,8 +31,8 @@ test: build
 build: deps rocksdb
 	cargo build --workspace --bins --tests
 
-# pika, aio-pika, amqplib, amqp091-go and Celery, and what management tools ask, against a cluster of three nodes.
-CLIENTS := pika aio_pika amqplib amqp091 celery management
+# pika, aio-pika, amqplib, amqp091-go and Celery, what management tools ask, and the dashboard, against a cluster of three nodes.
+CLIENTS := pika aio_pika amqplib amqp091 celery management dashboard
 interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install $(CLIENTS)

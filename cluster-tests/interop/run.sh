@@ -3,13 +3,13 @@
 #   run.sh install [NAME...]                            all of them, or these, into ${QUORATE_CACHE_DIR:-~/.cache/quorate}/interop
 #   run.sh [--peer] [--http HOST:PORT[,...]] [--only NAME] HOST:PORT [...]    runs all, or one:
 #     clients: pika aio_pika amqplib amqp091 celery; tools, which use the HTTP API at --http: management
-#     http_client rabbitmqadmin (the last two are the tests that these crates bring along, see README.md)
+#     dashboard http_client rabbitmqadmin (the last two are the tests that these crates bring along, see README.md)
 # With three addresses some checks use different nodes. --peer: the broker is RabbitMQ 4.0, see decisions.md.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/interop
 CLIENTS=(pika aio_pika amqplib amqp091 celery)
-TOOLS=(management http_client rabbitmqadmin)
+TOOLS=(management dashboard http_client rabbitmqadmin)
 # Versions of the crates whose tests are run, and what cargo needs for those.
 HTTP_CLIENT=rabbitmq_http_client-0.93.0
 HTTP_CLIENT_FEATURES=async,native-tls,tabled,zeroize
@@ -82,6 +82,10 @@ install() {
       debian rabbitmqadmin rabbitmq-server rabbitmqadmin-v1
       debian promtool prometheus promtool
       ;;
+    dashboard)
+      install management # for its AMQP client
+      debian prometheus prometheus prometheus
+      ;;
     http_client) crate "$HTTP_CLIENT" --features "$HTTP_CLIENT_FEATURES" ;;
     rabbitmqadmin) crate "$RABBITMQADMIN" ;;
     amqp091) (cd "$HERE/amqp091" && go build -o "$CACHE/amqp091" .) ;; # go's own cache makes this quick
@@ -96,6 +100,7 @@ run() {
     amqplib) NODE_PATH=$CACHE/amqplib/node_modules node "$HERE/amqplib/test.js" "$@" ;;
     amqp091) "$CACHE/amqp091" "$@" ;;
     management) "$CACHE/management/bin/python" -B "$HERE/management/test_management.py" --rabbitmqadmin "$CACHE/rabbitmqadmin-v1" --promtool "$CACHE/promtool" --http "$HTTP" "$@" ;;
+    dashboard) "$CACHE/management/bin/python" -B "$HERE/dashboard/test_dashboard.py" --prometheus "$CACHE/prometheus" --http "$HTTP" "$@" ;;
     http_client) suite "$client" "$HTTP_CLIENT" "$*" --features "$HTTP_CLIENT_FEATURES" ;;
     rabbitmqadmin) suite "$client" "$RABBITMQADMIN" "$*" ;;
   esac

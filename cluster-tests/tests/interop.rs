@@ -59,6 +59,13 @@ async fn management() {
     runs_through("management").await;
 }
 
+/// Prometheus, and the queries of the chart's dashboard.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the tool must be installed: make interop"]
+async fn dashboard() {
+    runs_through("dashboard").await;
+}
+
 /// The tests of `rabbitmq_http_client`, as its crate has them.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the tool must be installed: make interop"]

@@ -346,23 +346,6 @@ impl Group {
         all.filter(|id| node_of(*id) == node).collect()
     }
 
-    /// Entries that a follower of this leader lacks; `None` if this node does not lead, or the follower
-    /// has acknowledged nothing yet.
-    pub(crate) fn lag(&self, replica: u64) -> Option<u64> {
-        let data = self.raft.data_metrics();
-        let data = data.borrow_watched();
-        let last = data.last_log.map_or(0, |id| id.index);
-        let matching = (*data.replication.as_ref()?.get(&replica)?)?;
-        Some(last.saturating_sub(matching.index))
-    }
-
-    /// Entries that a replica lacks of what this leader has; `None` if this node does not lead, or the
-    /// replica has acknowledged nothing yet (MEM 3).
-    #[must_use]
-    pub fn replica_lag(&self, replica: ReplicaId) -> Option<u64> {
-        self.lag(raft_id(replica))
-    }
-
     /// This node's replica.
     #[must_use]
     pub fn name(&self) -> ReplicaId {

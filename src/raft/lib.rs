@@ -40,6 +40,7 @@ mod gate;
 mod group;
 mod groups;
 mod heartbeats;
+mod lag;
 mod last_resort;
 mod leadership;
 mod metrics;

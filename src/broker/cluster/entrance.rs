@@ -68,7 +68,8 @@ pub struct Joined {
 impl Joined {
     /// Makes an empty directory and its process parts of the cluster, before they have anything of it.
     /// The caller has raised the directory's machine mark, so that binaries that do not know the
-    /// cluster's machine version refuse it (MEM 15). `settings` has the peers whose addresses are set.
+    /// cluster's machine version refuse it (MEM 15). `has_address` says of which nodes the
+    /// settings name the address.
     ///
     /// # Errors
     /// A write to the directory has failed: the process must end.
@@ -76,14 +77,14 @@ impl Joined {
         &self,
         database: &Database,
         (links, cluster): (&Links, &ClusterCell),
-        settings: impl Fn(NodeId) -> bool,
+        has_address: impl Fn(NodeId) -> bool,
     ) -> Result<(), StorageError> {
         links.machine().raise(self.machine);
         written(|done| database.set_epoch(self.epoch, false, done)).await?;
         written(|done| database.set_cluster(self.shape.cluster, done)).await?;
         cluster.set_epoch(self.epoch);
         cluster.set(self.shape.cluster);
-        let others = self.peers.iter().filter(|(node, _)| !settings(**node));
+        let others = self.peers.iter().filter(|(node, _)| !has_address(**node));
         links.add_peers(&others.map(|(node, address)| (*node, address.clone())).collect());
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::{
     node::Node,
     views::{
         administration::Views,
-        view::{GroupAudit, GroupView, HistogramView, MetricsView, Role, Waits},
+        view::{FollowerLag, GroupAudit, GroupView, HistogramView, MetricsView, Role, Waits},
     },
 };
 use quorate_raft::{Group, Times};
@@ -27,6 +27,7 @@ impl Views<'_> {
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         view.waits = node.waits();
+        view.follower_lags = node.follower_lags();
         node.show_floors(&mut view);
         view
     }
@@ -37,6 +38,16 @@ impl Node {
     pub(crate) fn group_views(&self) -> Vec<GroupView> {
         let Some(groups) = self.base.context.groups() else { return Vec::new() };
         groups.all().map(|group| self.group_view(&group)).collect()
+    }
+
+    fn follower_lags(&self) -> Vec<FollowerLag> {
+        let Some(groups) = self.base.context.groups() else { return Vec::new() };
+        let of_group = |group: &Arc<Group>| {
+            let id = group.id();
+            let lags = group.follower_lags().into_iter();
+            lags.map(move |(follower, entries)| FollowerLag { group: id, follower, entries })
+        };
+        groups.all().flat_map(|group| of_group(&group)).collect()
     }
 
     fn group_view(&self, group: &Arc<Group>) -> GroupView {

@@ -285,6 +285,17 @@ pub struct GroupView {
     pub rounds_us: u64,
 }
 
+/// How far a follower of a leader on this node is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowerLag {
+    /// The group that this node leads.
+    pub group: GroupId,
+    /// The follower's node.
+    pub follower: NodeId,
+    /// Entries of the leader that the follower has not acknowledged.
+    pub entries: u64,
+}
+
 /// State of this node: its alarms, resources and replicas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -395,6 +406,8 @@ pub type DeadLetterCounters = BTreeMap<(QueueType, DeadLetterStrategy, DeadLette
 pub struct MetricsView {
     /// The node with its groups.
     pub node: NodeView,
+    /// How far the followers of the groups that this node leads are behind.
+    pub follower_lags: Vec<FollowerLag>,
     /// Number of open channels.
     pub channels: u64,
     /// Consumers of clients of this node.

@@ -28,6 +28,17 @@ pub(super) fn groups(page: &mut Page, view: &MetricsView) {
             page.sample(name, &[("group", &group.group.to_string())], pick(group));
         }
     }
+    follower_lags(page, view);
+}
+
+/// How far followers are behind, by their leader: indexes of several nodes are of different moments.
+fn follower_lags(page: &mut Page, view: &MetricsView) {
+    let name = "quorate_group_follower_lag";
+    page.head(name, "gauge", "Log entries of this leader that the follower has not acknowledged");
+    for lag in &view.follower_lags {
+        let (group, follower) = (lag.group.to_string(), lag.follower.to_string());
+        page.sample(name, &[("group", &group), ("follower", &follower)], lag.entries);
+    }
 }
 
 /// RabbitMQ's two Ra systems: that of the queue groups, and that of the catalog. All groups write to one

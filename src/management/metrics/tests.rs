@@ -7,8 +7,9 @@ use crate::rates::Sampling;
 use expect_test::expect_file;
 use quorate_broker::view::{
     Attempts, ChannelFigure, ChannelReport, ChannelTraffic, ConnectionFigure, DeadLetterCounters,
-    DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters, ExchangeTraffic, GroupView,
-    HistogramView, LogFiles, LoginProtocol, MemberView, NodeView, Role, Traffic, Waits,
+    DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters, ExchangeTraffic,
+    FollowerLag, GroupView, HistogramView, LogFiles, LoginProtocol, MemberView, NodeView, Role,
+    Traffic, Waits,
 };
 use quorate_broker::{Share, ShareFigures, SocketReport};
 use quorate_catalog::{ConnectionId, MemberState};
@@ -49,6 +50,7 @@ fn view() -> MetricsView {
             groups: vec![group(0, Role::Leader), group(1, Role::Follower)],
             ..NodeView::default()
         },
+        follower_lags: vec![FollowerLag { group: GroupId(0), follower: NodeId(2), entries: 12 }],
         memory_budget_bytes: 64,
         memory: vec![
             ShareFigures { share: Share::Contents, held_bytes: 5, waited: 2, refused: 1 },
