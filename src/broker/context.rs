@@ -36,6 +36,8 @@ pub(crate) struct Awaited {
     pub(crate) definitions: Option<String>,
     /// Why the node has not entered the cluster yet (MEM 3); `None` if it does not wait for that.
     pub(crate) entrance: Option<String>,
+    /// The replicas of this node have caught up once.
+    pub(crate) caught_up: bool,
 }
 
 /// The parts of a node that do not depend on its clients or queues.

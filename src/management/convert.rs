@@ -321,6 +321,10 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
         let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
         reasons.push(format!("no leader in group {}", groups.join(", ")));
     }
+    if !readiness.behind.is_empty() {
+        let groups: Vec<String> = readiness.behind.iter().map(ToString::to_string).collect();
+        reasons.push(format!("the replica of group {} is catching up", groups.join(", ")));
+    }
     reasons.extend(readiness.definitions.clone());
     reasons.join("; ")
 }
@@ -368,6 +372,7 @@ pub(crate) fn node_status(
         groups: view.groups.iter().map(group).collect(),
         start: view.start.map_or(0, |start| start.0),
         ready: readiness.is_ready(),
+        catching_up: !readiness.behind.is_empty(),
         not_ready: not_ready(readiness),
         drained: readiness.drained,
         not_live: not_live.unwrap_or_default(),

@@ -7,6 +7,7 @@
 
 use crate::{
     aligned_runtime::every,
+    catch_up::CatchUp,
     codec::{Position, decode_vote},
     metrics::GroupMetrics,
     purge::Sending,
@@ -104,6 +105,7 @@ pub struct Group {
     proposal_permits: Arc<Semaphore>,
     proposal_permits_max: u32,
     rounds: Rounds,
+    catch_up: CatchUp,
     raft_heartbeat: Duration,
 }
 
@@ -139,6 +141,7 @@ impl Group {
             proposal_permits: Arc::new(Semaphore::new(permits)),
             proposal_permits_max: permits as u32,
             rounds: Rounds::default(),
+            catch_up: CatchUp::default(),
             raft_heartbeat: settings.raft_heartbeat,
         })
     }
@@ -268,6 +271,18 @@ impl Group {
     #[must_use]
     pub fn applied(&self) -> Option<LogIndex> {
         self.replica.applied_index()
+    }
+
+    /// How far the replica has to come after the start of the process.
+    pub(crate) fn catch_up(&self) -> &CatchUp {
+        &self.catch_up
+    }
+
+    /// Whether the replica has applied what its group had committed when it heard of a leader first.
+    #[must_use]
+    pub fn has_caught_up(&self) -> bool {
+        let applied = self.applied().map_or(0, |index| index.0);
+        self.leadership().leader == Some(self.me.node) || self.catch_up.is_reached_by(applied)
     }
 
     /// Waits until the entry at `index` has been applied here.

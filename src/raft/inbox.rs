@@ -9,7 +9,7 @@ use crate::{
         encode_transfer_answer, encode_vote_answer,
     },
     followers,
-    group::{Group, GroupRaft},
+    group::Group,
     reach,
     read::follows,
     replica_name::number_of,
@@ -175,7 +175,7 @@ async fn answer(
 ) -> Result<Bytes, String> {
     let raft = member.raft();
     match service {
-        Service::Heartbeat => heartbeat(raft, &payload).await,
+        Service::Heartbeat => heartbeat(&member, &payload).await,
         Service::Vote => {
             let request = decode_vote_request(&payload).map_err(text)?;
             Ok(encode_vote_answer(&raft.vote(request).await.map_err(text)?))
@@ -211,10 +211,11 @@ async fn answer(
     }
 }
 
-async fn heartbeat(raft: &GroupRaft, payload: &Bytes) -> Result<Bytes, String> {
+async fn heartbeat(member: &Group, payload: &Bytes) -> Result<Bytes, String> {
     let request = decode_heartbeat(payload).map_err(text)?;
+    member.catch_up().heard(request.leader_commit);
     let previous = request.prev_log_id;
-    let answer = raft.append_entries(request).await.map_err(text)?;
+    let answer = member.raft().append_entries(request).await.map_err(text)?;
     Ok(encode_append_answer(&stream_result(answer, previous)))
 }
 

@@ -30,6 +30,7 @@ mod placing;
 mod service;
 mod snapshot_session;
 
+mod catch_up;
 mod charter;
 mod departures;
 mod disk_wait;

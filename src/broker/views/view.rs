@@ -347,6 +347,8 @@ pub struct Readiness {
     pub serving: bool,
     /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
+    /// Groups whose replica here has not caught up since the start of the process; none once all have.
+    pub behind: Vec<GroupId>,
     /// Why the definitions of the start are not imported yet; `None` if they are.
     pub definitions: Option<String>,
     /// The node is drained (MEM 13).
@@ -360,10 +362,11 @@ impl Readiness {
         self.catalog_lease && self.serving && self.leaderless.is_empty()
     }
 
-    /// Clients can be served in full, find what the definitions name, and may come.
+    /// Clients can be served in full, find what the definitions name, and may come; and another node may
+    /// be stopped now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.serves() && self.definitions.is_none() && !self.drained
+        self.serves() && self.behind.is_empty() && self.definitions.is_none() && !self.drained
     }
 }
 

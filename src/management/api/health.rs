@@ -137,8 +137,9 @@ fn queue(queue: &wire::Queue) -> Value {
 }
 
 /// True if the queue has no majority without the node.
-fn needs(queue: &wire::Queue, node: u32) -> bool {
-    let others = queue.online.iter().filter(|online| **online != node).count();
+fn needs(queue: &wire::Queue, node: u32, behind: &BTreeSet<u32>) -> bool {
+    let counts = |online: &&u32| **online != node && !behind.contains(online);
+    let others = queue.online.iter().filter(counts).count();
     queue.online.contains(&node)
         && queue.id.is_some_and(|id| id.node == 0)
         && others * 2 <= queue.members.len()
@@ -151,8 +152,12 @@ async fn quorum(api: &Api, call: &Call) -> Answer {
         return Answer::object(alone);
     }
     let this = u32::from(api.facts.id.0);
-    let queues = api.cluster.own_queues(all_vhosts(api)).await;
-    let critical: Vec<Value> = queues.iter().filter(|one| needs(one, this)).map(queue).collect();
+    let (queues, nodes) =
+        tokio::join!(api.cluster.own_queues(all_vhosts(api)), api.cluster.nodes());
+    // A replica that is still catching up after its start would keep its group waiting.
+    let behind = nodes.items.iter().filter(|node| node.catching_up).map(|node| node.id).collect();
+    let critical: Vec<Value> =
+        queues.iter().filter(|one| needs(one, this, &behind)).map(queue).collect();
     if critical.is_empty() {
         return ok();
     }
@@ -228,10 +233,12 @@ mod tests {
             online: online.to_vec(),
             ..wire::Queue::default()
         };
-        assert!(!needs(&queue(&[1, 2, 3], &[1, 2, 3]), 1));
-        assert!(needs(&queue(&[1, 2, 3], &[1, 2]), 1));
-        assert!(!needs(&queue(&[1, 2, 3], &[2, 3]), 1), "it is gone already");
-        assert!(needs(&queue(&[1, 2], &[1, 2]), 1));
-        assert!(!needs(&queue(&[1, 2, 3, 4, 5], &[1, 2, 3, 4]), 1));
+        let none = BTreeSet::new();
+        assert!(!needs(&queue(&[1, 2, 3], &[1, 2, 3]), 1, &none));
+        assert!(needs(&queue(&[1, 2, 3], &[1, 2, 3]), 1, &BTreeSet::from([3])), "it catches up");
+        assert!(needs(&queue(&[1, 2, 3], &[1, 2]), 1, &none));
+        assert!(!needs(&queue(&[1, 2, 3], &[2, 3]), 1, &none), "it is gone already");
+        assert!(needs(&queue(&[1, 2], &[1, 2]), 1, &none));
+        assert!(!needs(&queue(&[1, 2, 3, 4, 5], &[1, 2, 3, 4]), 1, &none));
     }
 }

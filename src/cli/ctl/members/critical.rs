@@ -3,10 +3,16 @@
 use quorate_management::wire;
 use std::collections::BTreeSet;
 
-/// The groups that would have no majority of running replicas if the node stopped. A group that moves
+/// The groups that would have no majority of running replicas if the node stopped; a replica that is
+/// still catching up after its start would keep them waiting, and does not count. A group that moves
 /// needs a majority of both its former replicas and its new ones.
 pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
-    let running = cluster.members.iter().filter(|member| member.running && member.id != node);
+    let catches_up =
+        |member: &wire::Member| member.status.as_ref().is_some_and(|status| status.catching_up);
+    let running = cluster
+        .members
+        .iter()
+        .filter(|member| member.running && !catches_up(member) && member.id != node);
     let running: BTreeSet<u32> = running.map(|member| member.id).collect();
     let loses = |nodes: &[u32]| {
         let left = nodes.iter().filter(|it| running.contains(it)).count();
@@ -47,5 +53,13 @@ mod tests {
         assert!(groups(&cluster(&all, moves), 1).is_empty());
         assert_eq!(groups(&cluster(&[1, 3, 4, 5], moves), 1), [0]);
         assert_eq!(groups(&cluster(&all, &[(&[1], &[])]), 1), [0]);
+        let mut started = cluster(&all, three);
+        let behind = wire::Node { catching_up: true, ..wire::Node::default() };
+        started
+            .members
+            .iter_mut()
+            .filter(|it| it.id == 2)
+            .for_each(|it| it.status = Some(behind.clone()));
+        assert_eq!(groups(&started, 1), [0], "the second one catches up");
     }
 }
