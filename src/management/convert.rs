@@ -54,6 +54,7 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
         ready: counts.ready,
         unacknowledged: counts.unacknowledged,
         delayed: counts.delayed,
+        oldest_age: counts.oldest_age_ms,
         dead_letters_waiting: counts.dead_letters_waiting,
         consumers: counts.consumers,
         ready_bytes: counts.ready_bytes,

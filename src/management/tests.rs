@@ -207,12 +207,14 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
         catalog_lease: true,
         serving: true,
         leaderless: vec![GroupId(3), GroupId(7)],
+        behind: vec![GroupId(1)],
         definitions: Some("definitions of x.json: not imported yet".to_owned()),
         drained: false,
     };
-    let why = "no leader in group 3, 7; definitions of x.json: not imported yet\n";
+    let why = "no leader in group 3, 7; the replica of group 1 is catching up; definitions of x.json: not imported yet\n";
     assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
     node.0.lock().unwrap().leaderless.clear();
+    node.0.lock().unwrap().behind.clear();
     let why = "definitions of x.json: not imported yet\n";
     assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
     node.0.lock().unwrap().definitions = None;

@@ -37,6 +37,8 @@ pub struct QueueView {
     pub consumers: u32,
     /// Number of dead letters that not all targets have accepted.
     pub letters: u64,
+    /// When its oldest ready message was enqueued, by the group's clock, as far as it is known.
+    pub oldest: Option<Timestamp>,
 }
 
 /// Figures of a queue that are cheap to read, for samples and metrics.
@@ -188,6 +190,7 @@ impl Machine {
             delayed: queue.retries(),
             consumers: queue.attached,
             letters: queue.letters.len(),
+            oldest: queue.oldest(),
         })
     }
 
@@ -252,6 +255,10 @@ impl Machine {
 }
 
 impl Queue {
+    fn oldest(&self) -> Option<Timestamp> {
+        self.levels.values().filter_map(|level| level.oldest()).min()
+    }
+
     fn figures(&self) -> QueueFigures {
         QueueFigures {
             id: self.id,
@@ -263,7 +270,7 @@ impl Queue {
             delayed: self.retries(),
             consumers: self.attached,
             letters: self.letters.len(),
-            oldest: self.levels.values().filter_map(|level| level.oldest()).min(),
+            oldest: self.oldest(),
             traffic: self.traffic,
         }
     }

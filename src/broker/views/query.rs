@@ -14,6 +14,7 @@ use crate::{
     },
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
+use quorate_raft::Group;
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
     ResourceName, ShortString, VhostName,
@@ -261,6 +262,7 @@ impl Node {
     /// The counts of a queue, if this node leads its group or is its home.
     pub(crate) fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
         self.base.led.leading(id.home)?;
+        let now = self.base.led.now(id.home);
         let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
         Some(QueueCounts {
             ready: queue.ready,
@@ -271,6 +273,7 @@ impl Node {
             ready_bytes: queue.ready_bytes,
             unacknowledged_bytes: queue.unacknowledged_bytes,
             configured_at: queue.config.resolved_at,
+            oldest_age_ms: queue.oldest.zip(now).map(|(oldest, now)| now.ms_since(oldest)),
             memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
         })
     }

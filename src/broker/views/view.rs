@@ -99,6 +99,8 @@ pub struct QueueCounts {
     pub memory_bytes: u64,
     /// Catalog index that its settings were resolved at.
     pub configured_at: CatalogIndex,
+    /// Age of its oldest ready message, ms; `None`: it has none, or the age is not known.
+    pub oldest_age_ms: Option<u64>,
 }
 
 /// One exchange of the catalog.

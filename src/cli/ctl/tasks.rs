@@ -309,7 +309,7 @@ fn json_of(task: &wire::Task) -> Json {
     })
 }
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "id",
     "kind",
     "vhost",
@@ -322,6 +322,7 @@ const COLUMNS: [&str; 12] = [
     "under_way",
     "skipped",
     "no_target",
+    "created_by",
 ];
 
 fn row(task: &wire::Task) -> Vec<Value> {
@@ -340,6 +341,7 @@ fn row(task: &wire::Task) -> Vec<Value> {
         number(task.under_way),
         number(task.skipped),
         number(task.no_target),
+        Value::text(task.created_by.clone()),
     ]
 }
 

@@ -216,6 +216,7 @@ fn greeting(nodes: &[Ports], data: &Data) -> String {
         format!("  Data:     {} ({kept})", data.path.display()),
     ];
     if let Some(Ports { amqp, rpc, http }) = nodes.first() {
+        lines.push(format!("  Web page: http://127.0.0.1:{http}/ (guest, guest)"));
         lines.push(format!("  Metrics:  http://127.0.0.1:{http}/metrics"));
         lines.push(format!("  Inspect:  quorate ctl -n 127.0.0.1:{rpc} cluster_status"));
         lines.push(format!("  Load:     quorate perf --uri amqp://guest:guest@127.0.0.1:{amqp}"));
@@ -271,6 +272,7 @@ mod tests {
 
             ========================= Quorate: 3 nodes are running =========================
               Data:     /data (kept)
+              Web page: http://127.0.0.1:15672/ (guest, guest)
               Metrics:  http://127.0.0.1:15672/metrics
               Inspect:  quorate ctl -n 127.0.0.1:7672 cluster_status
               Load:     quorate perf --uri amqp://guest:guest@127.0.0.1:5672

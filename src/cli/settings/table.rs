@@ -55,12 +55,12 @@ settings! {
     /// Address on which the node accepts other nodes and `quorate ctl`. Only peers that know the
     /// cluster secret can connect.
     rpc_listen: HostPort = "0.0.0.0:7672";
-    /// Address on which the node serves health checks and metrics over HTTP.
+    /// Address on which the node serves the web page, the HTTP API, health checks and metrics.
     http_listen: HostPort = "0.0.0.0:15672";
     /// Address on which the node accepts AMQP clients over TLS, conventionally port 5671. Empty:
     /// none.
     amqp_tls_listen: Option<HostPort> = "";
-    /// Address on which the node serves health checks and metrics over HTTPS. Empty: none.
+    /// Address on which the node serves the web page, the HTTP API, health checks and metrics over HTTPS. Empty: none.
     http_tls_listen: Option<HostPort> = "";
     /// PEM file with the certificate that the node shows to clients, and the certificates between
     /// it and its authority. Files of TLS are loaded again within seconds when they change.

@@ -53,6 +53,17 @@ impl Fields {
         }
     }
 
+    /// Refuses a field of another name: a word that is mistaken would be left out without a sign.
+    ///
+    /// # Errors
+    /// 400 that names it.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => bad_request(format!("{name:.40}: there is no such field")),
+        }
+    }
+
     /// The value of a field; a field that is null is not there.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())

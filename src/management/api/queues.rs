@@ -62,11 +62,16 @@ impl Shown<'_> {
     }
 }
 
+/// Milliseconds as seconds.
+fn seconds(ms: u64) -> Value {
+    Value::from(ms as f64 / 1_000.0)
+}
+
 /// How a field is made. A list of ten thousand queues is sorted by one of them.
 type Field = fn(&Shown<'_>) -> Value;
 
 /// The fields of a queue in lists. Counts that are not known are 0, and the state is not `running`.
-const FIELDS: [(&str, Field); 29] = [
+const FIELDS: [(&str, Field); 30] = [
     ("name", |one| Value::from(one.queue.name.as_str())),
     ("vhost", |one| Value::from(one.queue.vhost.as_str())),
     ("type", |one| Value::from(one.queue.queue_type.as_str())),
@@ -88,6 +93,7 @@ const FIELDS: [(&str, Field); 29] = [
     ("messages_ready", |one| Value::from(one.counts.ready)),
     ("messages_unacknowledged", |one| Value::from(one.counts.unacknowledged)),
     ("messages_delayed", |one| Value::from(one.counts.delayed)),
+    ("oldest_message_age_seconds", |one| one.counts.oldest_age.map_or(Value::Null, seconds)),
     ("messages_persistent", |one| one.persistent(one.messages())),
     ("messages_ram", |_| Value::from(0)),
     ("messages_dlx", |one| Value::from(one.counts.dead_letters_waiting)),
@@ -331,6 +337,10 @@ mod tests {
         assert_has_keys(&shown, include_str!("gold/queue.json"), WITHOUT);
         let get = |name: &str| shown.get(name).cloned().unwrap();
         assert_eq!(get("messages"), json!(5));
+        assert_eq!(get("oldest_message_age_seconds"), Value::Null);
+        let old = wire::QueueCounts { ready: 3, oldest_age: Some(7_063), ..Default::default() };
+        let shown = shape(&known(Some(old), true), &names());
+        assert_eq!(shown.get("oldest_message_age_seconds"), Some(&json!(7.063)));
         assert_eq!((get("node"), get("state")), (json!("rabbit1@a"), json!("running")));
         assert_eq!((get("policy"), get("arguments")), (Value::Null, json!({})));
         assert_eq!(get("effective_policy_definition"), json!({}));

@@ -12,6 +12,9 @@ use quorate_types::{MessageFilter, ResourceName};
 use std::str::FromStr;
 use tonic::{Code, Status};
 
+/// The parameters of a page of messages besides the parts of a filter.
+const PARAMETERS: [&str; 3] = ["from", "count", "truncate"];
+
 /// The queue of the path, which the user may read.
 ///
 /// # Errors
@@ -69,6 +72,10 @@ fn request(
     query: &Query,
     caller: &Caller,
 ) -> Result<wire::BrowseRequest, Refusal> {
+    let is_known = |name: &str| PARAMETERS.contains(&name) || MessageFilter::PARTS.contains(&name);
+    if let Some((name, _)) = query.iter().find(|(name, _)| !is_known(name)) {
+        return bad_request(format!("{name:.40}: there is no such parameter"));
+    }
     let parts = MessageFilter::PARTS.into_iter().flat_map(|part| {
         let values = query.all(part);
         values.map(move |value| wire::FilterPart { name: part.to_owned(), value: value.to_owned() })
@@ -122,7 +129,7 @@ mod tests {
     fn a_query_names_the_parts_of_a_filter() {
         let query = Query::parse(
             "from=4.1.0&count=5&header=a%3Db&header=c=d&routing_key=x.%23&reason=expired\
-             &death_queue=w&min_age=5s&truncate=9&other=1",
+             &death_queue=w&min_age=5s&truncate=9",
         )
         .unwrap();
         let request = request(&name(), &query, &caller("management")).unwrap();
@@ -150,6 +157,7 @@ mod tests {
     fn wrong_numbers_are_refused_by_name() {
         for (query, text) in [
             ("count=x", "count must be a number from 0, not 'x'"),
+            ("reson=expired", "reson: there is no such parameter"),
             ("truncate=-1", "truncate must be a number from 0, not '-1'"),
         ] {
             let refused =

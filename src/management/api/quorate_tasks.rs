@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Longest time of a dry run over HTTP; it is cancelled then.
 const DRY_RUN_MAX: Duration = Duration::from_secs(30);
 
+/// The fields of a request for a task.
+const FIELDS: [&str; 8] = ["kind", "vhost", "queue", "to", "filter", "rate", "max", "dry_run"];
+
 impl From<TaskError> for Refusal {
     fn from(error: TaskError) -> Self {
         match error {
@@ -113,6 +116,7 @@ async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 /// A task, as a request asks for it.
 fn given(fields: &Fields) -> Result<TaskRequest, Refusal> {
+    fields.only(&FIELDS)?;
     let kind = fields.text("kind")?;
     let Some(kind) = TaskKind::ALL.into_iter().find(|it| it.name() == kind) else {
         return bad_request("kind must be redrive, move or delete");
@@ -273,6 +277,7 @@ mod tests {
             ("filter", json!("x"), "filter"),
             ("filter", json!({ "reason": ["a"] }), "reason"),
             ("dry_run", json!("maybe"), "dry_run"),
+            ("dryrun", json!(true), "dryrun"),
         ] {
             let mut body = base.clone();
             body.as_object_mut().unwrap().insert(field.to_owned(), value);

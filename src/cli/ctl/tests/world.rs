@@ -359,6 +359,7 @@ impl Source for World {
             catalog_lease: !unready,
             serving: true,
             leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
+            behind: Vec::new(),
             definitions: None,
             drained: self.drained.load(Relaxed),
         }

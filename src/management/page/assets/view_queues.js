@@ -8,7 +8,7 @@ import { ask, objectOf } from "./form.js";
 import { PagedList } from "./list.js";
 
 const FETCHED = ["name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "policy", "operator_policy", "state", "messages",
-  "messages_ready", "messages_unacknowledged", "messages_dlx", "oldest_message_age_seconds", "consumers", "leader", "message_stats",
+  "messages_ready", "messages_unacknowledged", "messages_dlx", "messages_delayed", "oldest_message_age_seconds", "consumers", "leader", "message_stats",
   "effective_policy_definition"].join(",");
 
 export const queueHref = (vhost, name) => `#/queue/${encodeURIComponent(vhost)}/${encodeURIComponent(name)}`;
@@ -57,6 +57,7 @@ export async function open(context) {
     { title: "State", sort: "state", text: (queue) => queue.state, state: (queue) => stateOf(queue.state) },
     { title: "Ready", num: true, sort: "messages_ready", text: (queue) => count(queue.messages_ready) },
     { title: "Unacked", num: true, sort: "messages_unacknowledged", text: (queue) => count(queue.messages_unacknowledged) },
+    { title: "Delayed", num: true, optional: true, sort: "messages_delayed", text: (queue) => (queue.messages_delayed ? count(queue.messages_delayed) : UNKNOWN), help: "Returned messages that wait for their retry" },
     { title: "Total", num: true, sort: "messages", text: (queue) => count(queue.messages) },
     { title: "In", num: true, optional: true, sort: "message_stats.publish_details.rate", text: of("publish"), help: "Messages published a second" },
     { title: "Out", num: true, optional: true, sort: "message_stats.deliver_get_details.rate", text: of("deliver_get"), help: "Messages delivered a second" },
