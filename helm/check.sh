@@ -145,6 +145,16 @@ for kept in "cluster-secret: a2VwdC1jbHVzdGVyLXNlY3JldA==" "password: a2VwdC1wYX
 done
 render --dry-run=server | diff "$work/upgrade.yaml" - || fail "two upgrades render different objects"
 
+# TLS between nodes is switched on or off only while no node runs.
+tls=(--set tls.enabled=true --set tls.existingSecret=own --set tls.betweenNodes=true)
+render --dry-run=server "${tls[@]}" >/dev/null || fail "TLS between nodes is refused while no node runs"
+sed -i 's|"replicas": 0|"replicas": 3|' "$work/objects.json"
+refused "tls.betweenNodes false --replicas=0" --dry-run=server "${tls[@]}"
+sed -i 's|"quorate/nodes": "3"|"quorate/nodes": "3", "quorate/tls-between-nodes": "true"|' "$work/objects.json"
+render --dry-run=server "${tls[@]}" >/dev/null || fail "TLS between nodes is refused though it was there"
+refused "tls.betweenNodes true --replicas=0" --dry-run=server
+sed -i 's|, "quorate/tls-between-nodes": "true"||; s|"replicas": 3|"replicas": 0|' "$work/objects.json"
+
 # More nodes do not restart those that are there; of fewer, the last ones are forgotten first, one after the other.
 pod_template() { sed -n '/^kind: StatefulSet/,/^---/p' "$1" | sed -n '/^  template:/,$p'; }
 render --dry-run=server --set replicaCount=5 >"$work/more.yaml"
@@ -168,6 +178,13 @@ render --dry-run=server >"$work/install.yaml"
 password=$(sed -n 's/^  password: //p' "$work/install.yaml")
 definitions q-quorate-definitions "{\"password\": \"$password\"}"
 grep -qF "$(checksum)" "$work/install.yaml" || fail "the first upgrade restarts the nodes"
+own=(--set definitions.credentialsSecret=first)
+definitions first '{"username": "b3BzQGhvbWU=", "password": "YS9iIGM="}'
+render --dry-run=server "${own[@]}" --set "definitions.extra.vhosts[0].name=orders" >"$work/first.yaml"
+value() { sed -n "s/^  $1: //p" "$work/first.yaml" | base64 -d; }
+[ "$(value uri)" = "amqp://ops%40home:a%2Fb%20c@q-quorate.ns.svc.cluster.local:5672/%2F" ] || fail "the URI is $(value uri)"
+value definitions.json | grep -q '"name":"ops@home"' || fail "the first user is another one: $(value definitions.json)"
+value definitions.json | grep -q '"vhosts":\[{"name":"orders"}\]' || fail "definitions.extra is not in $(value definitions.json)"
 own=(--set definitions.existingSecret=own)
 definitions own '{"definitions.json": "e30="}'
 old=$(checksum "${own[@]}")
@@ -193,7 +210,15 @@ refused "persistence/size" --set persistence.size=large
 refused "resources/limits/memory" --set resources.limits.memory=2gigabytes
 refused "livenessProbe httpGet" --set livenessProbe.httpGet.path=/
 refused "tolerations/0 operater" --set "tolerations[0].operater=Exists"
-refused "tls" --set tls.enabled=true
+refused "tls existingSecret certManager" --set tls.enabled=true
+refused "tls existingSecret certManager" --set tls.enabled=true --set tls.existingSecret=own --set tls.certManager.enabled=true
+refused "tls.enabled" --set tls.betweenNodes=true
+refused "tls/clientCertificates" --set tls.clientCertificates=always
+refused "config rpc_tls" --set config.rpc_tls=true
+refused "management.ingress.host" --set management.ingress.enabled=true
+refused "definitions/extra shovels" --set "definitions.extra.shovels[0].name=x"
+refused "definitions.credentialsSecret Secret first username" --set definitions.credentialsSecret=first
+refused "definitions.existingSecret definitions.extra" --set definitions.existingSecret=own --set "definitions.extra.vhosts[0].name=x"
 refused "service ports" --set service.ports.amqp=1
 refused "definitions/user" --set "definitions.user=a b"
 refused "serviceMonitor podMonitor twice" --set serviceMonitor.enabled=true --set podMonitor.enabled=true

@@ -15,7 +15,8 @@ SETTINGS = HELM.parent / "src/cli/settings/table.rs"
 # Settings that the chart sets, or that differ from node to node.
 OF_THE_CHART = {"node_id", "data_dir", "amqp_listen", "rpc_listen", "http_listen", "cluster", "rpc_advertise",
                 "amqp_advertise", "node_name", "cluster_secret_file", "definitions_file", "zone", "queue_replicas",
-                "replace_lost_disk"}
+                "replace_lost_disk", "amqp_tls_listen", "http_tls_listen", "tls_certificate_file", "tls_key_file", "tls_ca_file",
+                "tls_client_certificates", "rpc_tls", "rpc_tls_certificate_file", "rpc_tls_key_file", "rpc_tls_ca_file"}
 # A fraction such as 1.0 must be a string: as a number it would arrive as 1, which means one byte.
 JSON_TYPES = {"u16": ["integer", "string"], "u32": ["integer", "string"], "u64": ["integer", "string"],
               "ByteCount": ["integer", "string"], "bool": ["boolean", "string"]}

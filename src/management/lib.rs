@@ -24,6 +24,7 @@ mod policies;
 mod process;
 mod rates;
 mod readiness;
+mod shared_page;
 mod source;
 mod tasks;
 #[cfg(test)]

@@ -68,6 +68,27 @@ annotations:
 {{- default (printf "%s-definitions" (include "quorate.fullname" .)) .Values.definitions.existingSecret -}}
 {{- end }}
 
+{{- define "quorate.tlsName" -}}
+{{- default (printf "%s-tls" (include "quorate.fullname" .)) .Values.tls.existingSecret -}}
+{{- end }}
+
+{{/* Names in the certificate of all nodes, as a list in JSON: of the nodes, of the Services, and of a pod for itself. */}}
+{{- define "quorate.tlsNames" -}}
+{{- $name := include "quorate.fullname" . -}}
+{{- $nodes := include "quorate.nodesHost" . -}}
+{{- $names := list "localhost" $nodes (printf "*.%s" $nodes) -}}
+{{- range $service := list $name (printf "%s-management" $name) -}}
+{{- $in := printf "%s.%s" $service $.Release.Namespace -}}
+{{- $names = concat $names (list $service $in (printf "%s.svc" $in) (printf "%s.svc.%s" $in $.Values.clusterDomain)) -}}
+{{- end -}}
+{{- concat $names .Values.tls.certManager.dnsNames | uniq | toJson -}}
+{{- end }}
+
+{{/* Port of a protocol for clients, by its name: with TLS only that of the same protocol over TLS. */}}
+{{- define "quorate.httpPort" -}}
+{{- ternary "https" "http" .Values.tls.only -}}
+{{- end }}
+
 {{/* Where the nodes find the files of the Secrets. */}}
 {{- define "quorate.secretsPath" -}}
 /run/secrets/quorate
@@ -76,18 +97,41 @@ annotations:
 {{/* Password of the generated user, drawn once for each rendering: it is in the Secret, and in the checksum of the pods.
      `.Release` is the same map in all templates, and is kept nowhere. */}}
 {{- define "quorate.password" -}}
+{{- if .Values.definitions.credentialsSecret -}}
+{{- include "quorate.credential" (dict "of" . "key" "password") -}}
+{{- else -}}
 {{- if not (hasKey .Release "quoratePassword") -}}
 {{- $kept := get ((lookup "v1" "Secret" .Release.Namespace (include "quorate.definitionsName" .)).data | default dict) "password" -}}
 {{- $_ := set .Release "quoratePassword" (default (randAlphaNum 32) (b64dec $kept)) -}}
 {{- end -}}
 {{- .Release.quoratePassword -}}
+{{- end -}}
+{{- end }}
+
+{{/* A text of the Secret with the first user: dict "of" CONTEXT, "key" KEY. */}}
+{{- define "quorate.credential" -}}
+{{- $name := .of.Values.definitions.credentialsSecret -}}
+{{- $found := get ((lookup "v1" "Secret" .of.Release.Namespace $name).data | default dict) .key -}}
+{{- if not $found -}}
+{{- fail (printf "definitions.credentialsSecret: the namespace has no Secret %s with a %s (`helm template` does not look at the cluster: use definitions.existingSecret with it)" $name .key) -}}
+{{- end -}}
+{{- b64dec $found -}}
+{{- end }}
+
+{{/* Name of the first user. */}}
+{{- define "quorate.user" -}}
+{{- if .Values.definitions.credentialsSecret -}}
+{{- include "quorate.credential" (dict "of" . "key" "username") -}}
+{{- else -}}
+{{- .Values.definitions.user -}}
+{{- end -}}
 {{- end }}
 
 {{/* The generated definitions. RabbitMQ's hash is base64 of 4 bytes of salt and SHA-256 of salt and password. Templates
      have no bytes, so the base64 is made of the hexadecimal digits, three digits to two characters. The password is
      random, so the salt may follow from it, and an upgrade makes the same hash again. */}}
 {{- define "quorate.definitions" -}}
-{{- $user := .Values.definitions.user -}}
+{{- $user := include "quorate.user" . -}}
 {{- $password := include "quorate.password" . -}}
 {{- $salt := sha256sum $password | trunc 4 -}}
 {{- $digits := printf "%x%s" $salt (sha256sum (print $salt $password)) -}}
@@ -101,7 +145,11 @@ annotations:
 {{- end -}}
 {{- $users := list (dict "name" $user "password_hash" $hash "hashing_algorithm" "rabbit_password_hashing_sha256" "tags" (list "administrator")) -}}
 {{- $permissions := list (dict "user" $user "vhost" "/" "configure" ".*" "write" ".*" "read" ".*") -}}
-{{- dict "users" $users "permissions" $permissions | toJson -}}
+{{- $all := dict "users" $users "permissions" $permissions -}}
+{{- range $kind, $objects := .Values.definitions.extra -}}
+{{- $_ := set $all $kind (concat (get $all $kind | default list) $objects) -}}
+{{- end -}}
+{{- $all | toJson -}}
 {{- end }}
 
 {{/* Changes with the definitions, so that the nodes are restarted and import them. */}}
@@ -151,10 +199,16 @@ annotations:
 
 {{- define "quorate.config" -}}
 {{- $host := ternary (printf "[%s]" .Values.listenAddress) .Values.listenAddress (contains ":" .Values.listenAddress) -}}
+{{- $plain := ternary (ternary "[::1]" "127.0.0.1" (contains ":" $host)) $host .Values.tls.only -}}
 data_dir = "/var/lib/quorate/data"
-amqp_listen = "{{ $host }}:5672"
+amqp_listen = "{{ $plain }}:5672"
 rpc_listen = "{{ $host }}:7672"
-http_listen = "{{ $host }}:15672"
+http_listen = "{{ $plain }}:15672"
+{{- if .Values.tls.enabled }}
+amqp_tls_listen = "{{ $host }}:5671"
+http_tls_listen = "{{ $host }}:15671"
+tls_client_certificates = "{{ .Values.tls.clientCertificates }}"
+{{- end }}
 {{- range $name, $value := .Values.config }}
 {{ $name }} = {{ include "quorate.settingText" $value | toJson }}
 {{- end }}
@@ -201,7 +255,7 @@ command: [/usr/local/bin/quorate]
 - name: await-startup
   {{- include "quorate.containerDefaults" . | nindent 2 }}
   args: [ctl, --node, {{ include "quorate.nodesHost" . }}, await_startup, --timeout, "600"]
-  {{- include "quorate.secretEnv" . | nindent 2 }}
+  {{- include "quorate.ctlAccess" . | nindent 2 }}
   {{- include "quorate.smallResources" . | nindent 2 }}
 {{- end }}
 
@@ -212,18 +266,71 @@ command: [/usr/local/bin/quorate]
 - name: forget-{{ .id }}
   {{- include "quorate.containerDefaults" $of | nindent 2 }}
   args: [ctl, --node, "{{ include "quorate.fullname" $of }}-1.{{ include "quorate.nodesHost" $of }}", forget_cluster_node, {{ .id | toString | quote }}, --drain, --wait, {{ $of.Values.scaleDown.timeoutSeconds | quote }}]
-  {{- include "quorate.secretEnv" $of | nindent 2 }}
+  {{- include "quorate.ctlAccess" $of | nindent 2 }}
   {{- include "quorate.smallResources" $of | nindent 2 }}
 {{- end }}
 
-{{/* The cluster secret as a variable. */}}
-{{- define "quorate.secretEnv" -}}
+{{/* A container of the test that publishes or consumes: dict "of" CONTEXT, "name" NAME, "arguments" LIST. */}}
+{{- define "quorate.perfContainer" -}}
+- name: {{ .name }}
+  {{- include "quorate.containerDefaults" .of | nindent 2 }}
+  args: {{ prepend .arguments "perf" | toJson }}
+  env:
+    - name: QUORATE_URI
+      valueFrom:
+        secretKeyRef:
+          name: {{ include "quorate.definitionsName" .of }}
+          key: uri
+  {{- include "quorate.smallResources" .of | nindent 2 }}
+{{- end }}
+
+{{/* What `quorate ctl` needs in a pod beside the nodes: the cluster secret as a variable, and the files of TLS. */}}
+{{- define "quorate.ctlAccess" -}}
 env:
   - name: QUORATE_CLUSTER_SECRET
     valueFrom:
       secretKeyRef:
         name: {{ include "quorate.clusterSecretName" . }}
         key: {{ .Values.clusterSecret.key }}
+  {{- include "quorate.tlsEnv" . | nindent 2 }}
+{{- if .Values.tls.enabled }}
+volumeMounts:
+  - name: secrets
+    mountPath: {{ include "quorate.secretsPath" . }}
+    readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* The volumes of such a pod. */}}
+{{- define "quorate.ctlVolumes" -}}
+{{- if .Values.tls.enabled }}
+volumes:
+  - name: secrets
+    projected:
+      defaultMode: 0440
+      sources:
+        {{- include "quorate.tlsFiles" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{/* The files of TLS in a projected volume. */}}
+{{- define "quorate.tlsFiles" -}}
+- secret:
+    name: {{ include "quorate.tlsName" . }}
+    items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}, {key: ca.crt, path: ca.crt}]
+{{- end }}
+
+{{/* The settings of TLS as variables, which both `quorate server` and `quorate ctl` read. */}}
+{{- define "quorate.tlsEnv" -}}
+{{- if .Values.tls.enabled }}
+{{- $path := include "quorate.secretsPath" . }}
+- {name: QUORATE_TLS_CERTIFICATE_FILE, value: {{ $path }}/tls.crt}
+- {name: QUORATE_TLS_KEY_FILE, value: {{ $path }}/tls.key}
+- {name: QUORATE_TLS_CA_FILE, value: {{ $path }}/ca.crt}
+{{- if .Values.tls.betweenNodes }}
+- {name: QUORATE_RPC_TLS, value: "true"}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Of a command that runs beside the nodes. */}}

@@ -1,6 +1,7 @@
 //! The figures of `/metrics`, from this crate and those below, and the groups' figures for lists.
 
 use crate::{
+    context::Context,
     node::Node,
     views::{
         administration::Views,
@@ -27,10 +28,21 @@ impl Views<'_> {
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         view.waits = node.waits();
-        view.follower_lags = node.follower_lags();
+        view.follower_lags = follower_lags(&node.base.context);
         node.show_floors(&mut view);
         view
     }
+}
+
+/// How far the followers of the groups that this node leads are behind.
+fn follower_lags(context: &Context) -> Vec<FollowerLag> {
+    let Some(groups) = context.groups() else { return Vec::new() };
+    let of_group = |group: Arc<Group>| {
+        let id = group.id();
+        let lags = group.follower_lags().into_iter();
+        lags.map(move |(follower, entries)| FollowerLag { group: id, follower, entries })
+    };
+    groups.all().flat_map(of_group).collect()
 }
 
 impl Node {
@@ -38,16 +50,6 @@ impl Node {
     pub(crate) fn group_views(&self) -> Vec<GroupView> {
         let Some(groups) = self.base.context.groups() else { return Vec::new() };
         groups.all().map(|group| self.group_view(&group)).collect()
-    }
-
-    fn follower_lags(&self) -> Vec<FollowerLag> {
-        let Some(groups) = self.base.context.groups() else { return Vec::new() };
-        let of_group = |group: &Arc<Group>| {
-            let id = group.id();
-            let lags = group.follower_lags().into_iter();
-            lags.map(move |(follower, entries)| FollowerLag { group: id, follower, entries })
-        };
-        groups.all().flat_map(|group| of_group(&group)).collect()
     }
 
     fn group_view(&self, group: &Arc<Group>) -> GroupView {

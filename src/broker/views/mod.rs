@@ -10,6 +10,7 @@ pub(crate) mod excess;
 pub(crate) mod exchange_counters;
 pub(crate) mod explain;
 pub(crate) mod figures;
+pub(crate) mod group_view;
 pub(crate) mod lookup;
 pub(crate) mod member_view;
 pub(crate) mod metrics;

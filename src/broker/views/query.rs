@@ -169,7 +169,7 @@ impl Views<'_> {
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
             leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
-            behind: node.behind(awaited.caught_up),
+            behind: behind(&node.base, awaited.caught_up),
             definitions: awaited.definitions,
             drained: *node.clients.drained.borrow(),
         }
@@ -217,22 +217,22 @@ impl Operator<'_> {
     }
 }
 
-impl Node {
-    /// The groups whose replica here has still to catch up after the start of the process. What is
-    /// placed here later does not count.
-    fn behind(&self, caught_up: bool) -> Vec<GroupId> {
-        let (base, context) = (&self.base, &self.base.context);
-        let Some(groups) = context.groups().filter(|_| !caught_up) else { return Vec::new() };
-        let lags = |group: &Arc<Group>| {
-            base.replicas_of(group.id()).contains(&context.me) && !group.has_caught_up()
-        };
-        let behind: Vec<_> = groups.all().filter(lags).map(|group| group.id()).collect();
-        if behind.is_empty() && context.session().is_some() {
-            context.awaited.lock().caught_up = true;
-        }
-        behind
+/// The groups whose replica here has still to catch up after the start of the process. What is placed
+/// here later does not count.
+fn behind(base: &Base, caught_up: bool) -> Vec<GroupId> {
+    let context = &base.context;
+    let Some(groups) = context.groups().filter(|_| !caught_up) else { return Vec::new() };
+    let lags = |group: &Arc<Group>| {
+        base.replicas_of(group.id()).contains(&context.me) && !group.has_caught_up()
+    };
+    let behind: Vec<_> = groups.all().filter(lags).map(|group| group.id()).collect();
+    if behind.is_empty() && context.session().is_some() {
+        context.awaited.lock().caught_up = true;
     }
+    behind
+}
 
+impl Node {
     pub(crate) fn queue_view(&self, entry: QueueEntry) -> QueueView {
         let home = entry.id.home;
         let (leader, members) = match home {
