@@ -94,6 +94,13 @@ helm rollback q 1 --wait --timeout 300s >/dev/null || fail "helm rollback"
 rolled
 loaded
 ok "helm rollback --wait under load, nothing lost"
+# What the kubelet says of the probes, the preStop hooks and the containers since the installation.
+restarts() { kubectl get pods -l app.kubernetes.io/component=node -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'; }
+events() { kubectl get events --field-selector "reason=$1" -o name | wc -l; }
+[ "$(restarts)" = "0 0 0" ] || fail "containers were restarted: $(restarts)"
+[ "$(events FailedPreStopHook)" = 0 ] || fail "a preStop hook has failed"
+[ "$(kubectl get events --field-selector reason=Killing -o json | grep -c 'failed .* probe')" = 0 ] || fail "a probe has ended a node"
+ok "no preStop hook has failed, and no probe has ended a node"
 ! helm upgrade q "$top/helm/quorate" "${install[@]}" --set replicas=4 >/dev/null 2>&1 || fail "an unknown value was accepted"
 ok "an unknown value is refused"
 
@@ -194,6 +201,15 @@ rolled
 ok "a Kubernetes node cut off for 30 s and healed under load, nothing lost"
 load 75
 sleep 10
+drained=$(kubectl get pod q-quorate-1 -o jsonpath='{.spec.nodeName}')
+kubectl drain "$drained" --ignore-daemonsets --delete-emptydir-data --timeout 120s >/dev/null 2>&1 || fail "kubectl drain"
+within 120 running_are 2 3
+kubectl uncordon "$drained" >/dev/null
+loaded
+rolled
+ok "kubectl drain of a Kubernetes node under load: its pod is evicted and comes back elsewhere, nothing lost"
+load 75
+sleep 10
 lost=$(node_of 3)
 "$CLUSTER" node "$lost" stop
 sleep 20
@@ -217,6 +233,45 @@ helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait
 helm test one >/dev/null || fail "helm test of one node"
 helm uninstall one --wait >/dev/null
 ok "one node: installed, tested, uninstalled"
+
+# TLS for clients and between nodes; a new certificate, of another authority, under load; nothing without TLS.
+kubectl delete pvc --all >/dev/null
+kubectl delete secret q-quorate-cluster q-quorate-definitions >/dev/null
+domain=q-quorate-nodes.default.svc.cluster.local
+for at in 1 2; do
+  "$QUORATE_BIN" ctl generate_certificates "$work/tls$at" --host localhost --host "$domain" --host "*.$domain" >/dev/null
+done
+cat "$work"/tls{1,2}/ca.pem >"$work/ca.pem"
+certificate() {
+  kubectl create secret generic certificate --from-file=tls.crt="$work/tls$1/node.pem" --from-file=tls.key="$work/tls$1/node-key.pem" \
+    --from-file=ca.crt="$work/ca.pem" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+}
+# The authority of what a node shows to clients.
+issuer() { "$CLUSTER" exec bash -c "openssl s_client -connect q-quorate-$1.$domain:$2 </dev/null 2>/dev/null | openssl x509 -noout -issuer -serial"; }
+certificate 1
+encrypted=("${install[@]}" --set tls.enabled=true --set tls.existingSecret=certificate --set tls.betweenNodes=true)
+helm install q "$top/helm/quorate" "${encrypted[@]}" --wait --timeout 180s >/dev/null || fail "helm install with TLS"
+helm test q >/dev/null || fail "helm test with TLS between nodes"
+running_are 1 3 || fail "not three running nodes with TLS"
+"$CLUSTER" exec curl -sS --fail --cacert "$work/ca.pem" "https://q-quorate-2.$domain:15671/health/ready" >/dev/null || fail "HTTPS"
+! helm upgrade q "$top/helm/quorate" "${install[@]}" >/dev/null 2>&1 || fail "TLS between nodes was switched off while nodes run"
+before=$(issuer 1 5671)
+load 150
+certificate 2
+renewed() { [ -n "$(issuer "$1" "$2")" ] && [ "$(issuer "$1" "$2")" != "$before" ]; }
+for at in 1 2 3; do within 150 renewed $at 5671; within 150 renewed $at 7672; done
+loaded
+[ "$(restarts)" = "0 0 0" ] || fail "a new certificate has restarted nodes"
+running_are 1 3 || fail "not three running nodes with the new certificate"
+ok "TLS for clients and between nodes; a new certificate under load without a restart, nothing lost"
+helm upgrade q "$top/helm/quorate" "${encrypted[@]}" --set tls.only=true --wait --timeout 300s >/dev/null || fail "helm upgrade to TLS only"
+rolled
+helm test q >/dev/null || fail "helm test with TLS only"
+! "$CLUSTER" exec curl -sS --max-time 5 "http://q-quorate-2.$domain:15672/health/ready" >/dev/null 2>&1 || fail "a port without TLS is open"
+running_are 1 3 || fail "not three running nodes with TLS only"
+helm uninstall q --wait >/dev/null
+within 150 bash -c '! kubectl get pod q-quorate-1'
+ok "TLS only, with probes over HTTPS"
 
 # The commands of README's section, as they stand there; the image has the name that they give it.
 kubectl delete pvc --all >/dev/null
