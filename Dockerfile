@@ -26,7 +26,7 @@ RUN --mount=type=cache,target=/cache --mount=type=cache,target=/usr/local/cargo/
     && cargo build --release --locked --package quorate \
     && mkdir -p /image/usr/local/bin /data \
     && strip --strip-debug -o /image/usr/local/bin/quorate "$CARGO_TARGET_DIR/release/quorate" \
-    && for name in rabbitmqctl rabbitmq-upgrade rabbitmq-queues rabbitmq-diagnostics; do \
+    && for name in rabbitmqctl rabbitmq-upgrade rabbitmq-queues rabbitmq-diagnostics rabbitmq-plugins; do \
         ln -s quorate "/image/usr/local/bin/$name" || exit 1; done
 
 FROM ${RUNTIME_IMAGE}
@@ -37,6 +37,6 @@ COPY --from=build --chown=65532:65532 /data /var/lib/quorate
 ENV QUORATE_DATA_DIR=/var/lib/quorate/data QUORATE_CLUSTER_SECRET_FILE=/var/lib/quorate/secret
 VOLUME /var/lib/quorate
 USER 65532:65532
-EXPOSE 5672 7672 15672
+EXPOSE 5671 5672 7672 15671 15672
 ENTRYPOINT ["/usr/local/bin/quorate"]
 CMD ["server"]

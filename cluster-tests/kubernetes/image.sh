@@ -60,7 +60,7 @@ size=$(du -sm --apparent-size "$folder" | cut -f1)
 [ "$size" -lt $LIMIT_MIB ] || fail "the image has $size MiB, at most $LIMIT_MIB MiB are allowed"
 for shell in bin/sh usr/bin/sh bin/bash usr/bin/bash busybox; do [ ! -e "$folder/$shell" ] || fail "the image has a shell: /$shell"; done
 [ "$(buildah inspect --format '{{.OCIv1.Config.User}}' "$container")" = 65532:65532 ] || fail "the image does not run as nonroot"
-for name in rabbitmqctl rabbitmq-diagnostics rabbitmq-queues rabbitmq-upgrade; do
+for name in rabbitmqctl rabbitmq-diagnostics rabbitmq-plugins rabbitmq-queues rabbitmq-upgrade; do
   [ "$(readlink "$folder/usr/local/bin/$name")" = quorate ] || fail "$name is not a link to quorate"
 done
 version=$(chroot --userspec=65532:65532 "$folder" /usr/local/bin/quorate --version) || fail "the binary does not run in the image"

@@ -5,10 +5,8 @@ use super::log_lines::LogLines;
 use super::logging;
 use super::settings::{Loaded, Settings, ShownSetting};
 use super::tls;
-use quorate_management::wire::{
-    self, CertificateFacts, CertificateFile, Interface, Thread, Variable,
-};
-use quorate_management::{LogLine, Process};
+use quorate_management::wire::{self, Interface, Thread, Variable};
+use quorate_management::{LogLine, Process, certificates};
 use quorate_tls::{Files, NamedFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -95,7 +93,7 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> Vec<Variabl
 }
 
 /// The files of certificates that the node uses, each once.
-fn certificate_files(settings: &Settings) -> Vec<NamedFile> {
+pub(super) fn certificate_files(settings: &Settings) -> Vec<NamedFile> {
     let serves_tls = settings.amqp_tls_listen.is_some() || settings.http_tls_listen.is_some();
     let clients = tls::client_files(settings).ok().filter(|_| serves_tls);
     let nodes = tls::rpc_files(|name| settings.tls_file(name)).ok();
@@ -104,24 +102,6 @@ fn certificate_files(settings: &Settings) -> Vec<NamedFile> {
     let of = |files: Files| [Some(files.certificate), files.ca];
     let files = [clients, nodes].into_iter().flatten().flat_map(of).flatten();
     files.filter(|file| known.insert(file.path.clone())).collect()
-}
-
-fn certificates(file: &NamedFile) -> CertificateFile {
-    let (shown, error) = match file.shown() {
-        Ok(shown) => (shown, String::new()),
-        Err(error) => (Vec::new(), error.to_string()),
-    };
-    let facts = shown.iter().map(|certificate| {
-        let (not_before_s, not_after_s) = certificate.valid_seconds().unwrap_or_default();
-        let (subject, issuer) = (certificate.subject(), certificate.issuer());
-        CertificateFacts { subject, issuer, not_before_s, not_after_s }
-    });
-    CertificateFile {
-        setting: file.setting.to_owned(),
-        path: file.path.display().to_string(),
-        error,
-        certificates: facts.collect(),
-    }
 }
 
 /// The processor time of threads, those of one name together. A folder that cannot be read has none.

@@ -14,7 +14,7 @@
 
 use super::definitions_file::{DefinitionsFile, DefinitionsFileError};
 use super::log_lines::LogLines;
-use super::own_process::OwnProcess;
+use super::own_process::{OwnProcess, certificate_files};
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::tls::Tls;
@@ -183,6 +183,7 @@ fn facts(loaded: &Loaded, ports: &Ports) -> io::Result<NodeFacts> {
             .as_ref()
             .map_or_else(String::new, |file| file.display().to_string()),
         listeners,
+        certificates: certificate_files(settings),
         started: Instant::now(),
     })
 }

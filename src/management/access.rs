@@ -144,6 +144,9 @@ fn command(change: Change) -> Result<AccessCommand, Status> {
             user: user(&one.user)?,
             exchange: one.exchange.map(|exchange| name("exchange", &exchange)).transpose()?,
         },
+        Change::SetProtection(one) => {
+            C::SetProtection { vhost: vhost(&one.vhost)?, protected: one.protected }
+        }
         Change::SetTracing(one) => {
             C::SetTracing { vhost: vhost(&one.vhost)?, tracing: one.tracing }
         }
@@ -279,6 +282,10 @@ fn shown_change(change: &Change) -> (&'static str, String) {
         Change::ClearTopicPermissions(one) => {
             ("clear_topic_permissions", of(&one.user, &one.vhost))
         }
+        Change::SetProtection(one) if one.protected => {
+            ("enable_vhost_protection_from_deletion", vhost(&one.vhost))
+        }
+        Change::SetProtection(one) => ("disable_vhost_protection_from_deletion", vhost(&one.vhost)),
         Change::SetTracing(one) if one.tracing => ("trace_on", vhost(&one.vhost)),
         Change::SetTracing(one) => ("trace_off", vhost(&one.vhost)),
     }

@@ -1,6 +1,7 @@
 //! Facts about a node apart from its broker: name, versions, listeners, and its process as the
 //! kernel reports it.
 
+use quorate_tls::NamedFile;
 use quorate_types::NodeId;
 use std::fs;
 use std::time::Instant;
@@ -61,6 +62,8 @@ pub struct NodeFacts {
     pub config_file: String,
     /// Protocols and the ports that they are served on.
     pub listeners: Vec<ListenerFacts>,
+    /// The files of certificates that the node uses, each once.
+    pub certificates: Vec<NamedFile>,
     /// When the process started.
     pub started: Instant,
 }

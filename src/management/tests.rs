@@ -171,6 +171,7 @@ pub(crate) fn facts() -> NodeFacts {
         data_dir: String::new(),
         config_file: String::new(),
         listeners: Vec::new(),
+        certificates: Vec::new(),
         started: Instant::now(),
     }
 }

@@ -13,7 +13,11 @@
 //! leader that a majority has just answered (`front::leader_contact`), never an announcement.
 
 use crate::{
-    cluster::{Cluster, liveness::Outlook},
+    cluster::{
+        Cluster,
+        liveness::Outlook,
+        raise::{MemberVersion, may_raise},
+    },
     leader::Leader,
     node::Node,
     peers::PeerMessage,
@@ -118,15 +122,22 @@ impl Cluster {
             return;
         }
         let connected = links.all_connected();
-        let knows = |node: NodeId| {
-            let knows = |peer: &PeerHello| peer.node == node && peer.machine >= next;
-            node == context.me || connected.iter().any(knows)
+        let newest = |node: NodeId| {
+            let peer = connected.iter().find(|peer: &&PeerHello| peer.node == node);
+            if node == context.me {
+                Some(links.machine().newest())
+            } else {
+                peer.map(|it| it.machine)
+            }
         };
         let members = context.members();
         let is_ready = {
             let catalog = self.base.catalog.read();
-            let ready = |node: NodeId| knows(node) && catalog.live_session(node).is_some();
-            catalog.machine().next() == next && members.into_iter().all(ready)
+            let known = members.into_iter().map(|node| MemberVersion {
+                newest: newest(node),
+                has_start: catalog.live_session(node).is_some(),
+            });
+            catalog.machine().next() == next && may_raise(catalog.machine(), known)
         };
         if !is_ready {
             return;

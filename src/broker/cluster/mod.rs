@@ -12,6 +12,7 @@ pub(crate) mod liveness;
 pub(crate) mod maintenance;
 pub(crate) mod membership;
 pub(crate) mod operations;
+pub(crate) mod raise;
 pub(crate) mod sink;
 
 use crate::{

@@ -24,7 +24,7 @@ use crate::{
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ConsumerId, FieldTable, GroupId, LogIndex, MachineVersion, NodeId, QueueId,
-    QueueType, ResourceName, ShortString, StartNumber, Term, VhostName,
+    QueueType, ResourceName, ShortString, StartNumber, VhostName,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

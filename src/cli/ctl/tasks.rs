@@ -211,9 +211,9 @@ async fn begin(kind: &str, job: &Job<'_>, console: &mut Console<'_>) -> Result<(
     if !options.dry_run {
         job.banner(console, format!("Task {} has begun ...", task.id));
     }
-    let mut progress = Progress::of(options);
+    let (mut progress, begun) = (Progress::of(options), Instant::now());
     while !options.has("no-wait") && task.state == "running" && Instant::now() < until {
-        progress.show(console, |_| summary(&task));
+        progress.show(console, |_| pace(&task, begun.elapsed()));
         sleep(LOOK).await;
         task = find(&mut client, task.id).await?;
     }
@@ -254,6 +254,13 @@ async fn dry_run(
         "no_target": task.no_target, "complete": is_complete });
     job.answer(console, text, &json);
     Ok(())
+}
+
+/// How far a task is and how fast, in one line. How many messages there are to look at is not known.
+fn pace(task: &wire::Task, elapsed: Duration) -> String {
+    let done = task.moved + task.skipped + task.no_target;
+    let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
+    format!("{}, {rate:.0}/s", summary(task))
 }
 
 /// How far a task is, in one line.

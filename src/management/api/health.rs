@@ -4,12 +4,18 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::nodes;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Check;
+use crate::certificates::certificates;
 use crate::convert::not_ready;
 use crate::facts::ListenerFacts;
 use crate::wire;
 use quorate_types::VhostName;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Units of a period, and their seconds.
+const PERIODS: [(&str, u64); 4] =
+    [("days", 86_400), ("weeks", 604_800), ("months", 2_592_000), ("years", 31_536_000)];
 
 /// A check that has passed.
 fn ok() -> Answer {
@@ -54,7 +60,41 @@ pub(crate) async fn check(api: &Api, call: &Call, check: Check) -> Result<Answer
         Check::MetadataStore if readiness.catalog_lease => Ok(ok()),
         Check::MetadataStore => Ok(failed("Metadata store has not been initialized", json!({}))),
         Check::LeaderlessQueues => leaderless(api, call).await,
+        Check::CertificateExpiration => {
+            let files = api.facts.certificates.iter().map(certificates).collect::<Vec<_>>();
+            expiring(&files, call.name("within").unwrap_or_default(), call.name("unit"))
+        }
     }
+}
+
+/// Whether a certificate expires within a period such as 4 weeks.
+fn expiring(
+    files: &[wire::CertificateFile],
+    within: &str,
+    unit: Option<&str>,
+) -> Result<Answer, Refusal> {
+    let Ok(within) = within.parse::<u32>() else {
+        return bad_request("the period must be a number from 0");
+    };
+    let unit = unit.unwrap_or_default();
+    let Some((_, seconds)) = PERIODS.iter().find(|(name, _)| *name == unit) else {
+        return bad_request("Time unit not recognised. Use: days, weeks, months, years.");
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let until = now.as_secs().saturating_add(seconds.saturating_mul(within.into()));
+    let until = i64::try_from(until).unwrap_or(i64::MAX);
+    let of_file = |file: &wire::CertificateFile| {
+        let (setting, path) = (file.setting.clone(), file.path.clone());
+        let ends = file.certificates.iter().filter(|it| it.not_after_s <= until);
+        let of = ends.map(|it| json!({ "setting": setting, "file": path, "subject": it.subject, "not_after": it.not_after_s }));
+        let unread = json!({ "setting": setting, "file": path, "error": file.error });
+        of.chain((!file.error.is_empty()).then_some(unread)).collect::<Vec<_>>()
+    };
+    let expired: Vec<Value> = files.iter().flat_map(of_file).collect();
+    if expired.is_empty() {
+        return Ok(ok());
+    }
+    Ok(failed("Certificates expiring", json!({ "expired": expired })))
 }
 
 /// Whether a client could be served: RabbitMQ's test publishes a message and gets it.
@@ -195,6 +235,8 @@ async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
     use crate::api::call::Content;
 
@@ -213,6 +255,29 @@ mod tests {
     }
 
     /// As in the golden replies.
+    #[test]
+    fn certificates_that_expire_are_named() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let of = |days: i64| wire::CertificateFacts {
+            subject: "CN=a".to_owned(),
+            not_after_s: now + days * 86_400,
+            ..Default::default()
+        };
+        let file = wire::CertificateFile {
+            setting: "tls_certificate_file".to_owned(),
+            certificates: vec![of(10), of(400)],
+            ..Default::default()
+        };
+        let status = |within, unit| {
+            expiring(std::slice::from_ref(&file), within, Some(unit)).map(|it| it.status)
+        };
+        assert_eq!(status("9", "days").unwrap(), 200);
+        assert_eq!(status("2", "weeks").unwrap(), 503);
+        for (within, unit) in [("x", "days"), ("-1", "days"), ("1", "hours")] {
+            assert!(matches!(status(within, unit), Err(Refusal::BadRequest(_))), "{within} {unit}");
+        }
+    }
+
     #[test]
     fn listeners_are_checked_by_port_and_protocol() {
         let port = |text| port(&listeners(), text).map(shown);

@@ -126,6 +126,7 @@ pub(crate) enum Check {
     ClusterSize,
     MetadataStore,
     LeaderlessQueues,
+    CertificateExpiration,
 }
 
 /// What is at a path.
@@ -435,6 +436,11 @@ pub(crate) const ROUTES: &[Route] = &[
     read(
         "health/checks/protocol-listener/{protocols}",
         E::Health(Check::ProtocolListener),
+        Management,
+    ),
+    read(
+        "health/checks/certificate-expiration/{within}/{unit}",
+        E::Health(Check::CertificateExpiration),
         Management,
     ),
     read("health/checks/virtual-hosts", E::Health(Check::VirtualHosts), Management),

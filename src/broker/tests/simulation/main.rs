@@ -1,7 +1,7 @@
 //! Three whole nodes in one process, on simulated disks and a simulated network, driven by a seed:
-//! clients publish, nodes are killed, cut off, repaired and drained; in two of five seeds a fourth node
-//! joins and is forgotten, and nodes lose their disks. No confirmed message may be lost or come twice,
-//! and the same seed must give the same trace.
+//! clients publish, nodes are killed, cut off and repaired, and all queues are emptied in the end; in
+//! two of five seeds a fourth node joins and is forgotten, and nodes lose their disks. No confirmed
+//! message may be lost or come twice, and the same seed must give the same trace.
 //!
 //! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -62,6 +62,10 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
             format!("Setting vhost limits to \"{first}\" for vhost \"{vhost}\" ...")
         }
         V::ClearVhostLimits => format!("Clearing vhost \"{vhost}\" limits ..."),
+        V::ProtectVhost => format!("Protecting virtual host \"{first}\" from deletion ..."),
+        V::UnprotectVhost => {
+            format!("Lifting the protection of virtual host \"{first}\" from deletion ...")
+        }
         V::TraceOn => format!("Starting tracing for vhost \"{vhost}\" ..."),
         V::TraceOff => format!("Stopping tracing for vhost \"{vhost}\" ..."),
     }

@@ -95,6 +95,10 @@ pub(super) fn request(
         V::ClearVhostLimits => {
             Change::SetVhostLimits(wire::SetVhostLimits { vhost: vhost(), limits: None })
         }
+        V::ProtectVhost | V::UnprotectVhost => {
+            let protected = verb == V::ProtectVhost;
+            Change::SetProtection(wire::SetProtection { vhost: text(0), protected })
+        }
         V::TraceOn | V::TraceOff => {
             let tracing = verb == V::TraceOn;
             Change::SetTracing(wire::SetTracing { vhost: vhost(), tracing })

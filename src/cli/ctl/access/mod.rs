@@ -47,6 +47,8 @@ pub(crate) enum AccessVerb {
     CloseConnection,
     CloseAllConnections,
     CloseAllUserConnections,
+    ProtectVhost,
+    UnprotectVhost,
     TraceOn,
     TraceOff,
 }
@@ -110,6 +112,8 @@ pub(super) async fn run(
         | V::UpdateVhostMetadata
         | V::SetVhostLimits
         | V::ClearVhostLimits
+        | V::ProtectVhost
+        | V::UnprotectVhost
         | V::TraceOn
         | V::TraceOff => {
             make(verb, request, &mut connected).await?;

@@ -20,6 +20,7 @@ pub(super) fn facts(id: u16) -> NodeFacts {
             protocol: "amqp",
             purpose: "AMQP 0-9-1",
         }],
+        certificates: Vec::new(),
         started: Instant::now(),
     }
 }
