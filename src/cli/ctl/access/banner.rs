@@ -62,13 +62,17 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
             format!("Setting vhost limits to \"{first}\" for vhost \"{vhost}\" ...")
         }
         V::ClearVhostLimits => format!("Clearing vhost \"{vhost}\" limits ..."),
-        V::ProtectVhost => format!("Protecting virtual host \"{first}\" from deletion ..."),
+        V::ProtectVhost => format!("Protecting {} ...", vhost_from_deletion(first)),
         V::UnprotectVhost => {
-            format!("Lifting the protection of virtual host \"{first}\" from deletion ...")
+            format!("Lifting the protection of {} ...", vhost_from_deletion(first))
         }
         V::TraceOn => format!("Starting tracing for vhost \"{vhost}\" ..."),
         V::TraceOff => format!("Stopping tracing for vhost \"{vhost}\" ..."),
     }
+}
+
+fn vhost_from_deletion(name: &str) -> String {
+    format!("virtual host \"{name}\" from deletion")
 }
 
 fn listing(table: Table, invocation: &Invocation) -> String {
