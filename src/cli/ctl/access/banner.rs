@@ -23,8 +23,7 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
         V::HashPassword => "Will hash provided password".to_owned(),
         V::DeleteUser => format!("Deleting user \"{first}\" ..."),
         V::SetUserTags => {
-            let tags: Vec<&str> = invocation.arguments.iter().skip(1).map(String::as_str).collect();
-            format!("Setting tags for user \"{first}\" to [{}] ...", tags.join(", "))
+            format!("Setting tags for user \"{first}\" to [{}] ...", tags(invocation))
         }
         V::SetUserLimits => {
             format!("Setting user limits to \"{second}\" for user \"{first}\" ...")
@@ -55,24 +54,22 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
         V::DeleteVhost => format!("Deleting vhost \"{first}\" ..."),
         V::UpdateVhostMetadata => format!("Updating metadata of vhost \"{first}\" ..."),
         V::SetVhostTags => {
-            let tags: Vec<&str> = invocation.arguments.iter().skip(1).map(String::as_str).collect();
-            format!("Setting tags for virtual host \"{first}\" to [{}] ...", tags.join(", "))
+            format!("Setting tags for virtual host \"{first}\" to [{}] ...", tags(invocation))
         }
         V::SetVhostLimits => {
             format!("Setting vhost limits to \"{first}\" for vhost \"{vhost}\" ...")
         }
         V::ClearVhostLimits => format!("Clearing vhost \"{vhost}\" limits ..."),
-        V::ProtectVhost => format!("Protecting {} ...", vhost_from_deletion(first)),
-        V::UnprotectVhost => {
-            format!("Lifting the protection of {} ...", vhost_from_deletion(first))
-        }
+        V::ProtectVhost => format!("Protecting virtual host \"{first}\" from deletion ..."),
+        V::UnprotectVhost => format!("Unprotecting virtual host \"{first}\" from deletion ..."),
         V::TraceOn => format!("Starting tracing for vhost \"{vhost}\" ..."),
         V::TraceOff => format!("Stopping tracing for vhost \"{vhost}\" ..."),
     }
 }
 
-fn vhost_from_deletion(name: &str) -> String {
-    format!("virtual host \"{name}\" from deletion")
+fn tags(invocation: &Invocation) -> String {
+    let tags: Vec<&str> = invocation.arguments.iter().skip(1).map(String::as_str).collect();
+    tags.join(", ")
 }
 
 fn listing(table: Table, invocation: &Invocation) -> String {
