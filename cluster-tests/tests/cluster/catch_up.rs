@@ -102,3 +102,28 @@ async fn a_follower_that_dies_while_it_catches_up_still_gets_there() {
     let (_taking, taker) = open(&cluster.amqp_uri(3)).await;
     take_all(&taker, 2_000).await;
 }
+
+/// Sum of the indexes of a node's groups.
+async fn indexes(cluster: &Cluster, node: u64, of: &str) -> f64 {
+    let sum = cluster.node(node).metrics().await.sum(&format!("quorate_group_{of}_index"));
+    sum.expect("a gauge of the groups")
+}
+
+/// A rolling restart stops the next node when this one is ready: with a majority that has to catch up
+/// first, nothing would be confirmed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_13_a_node_is_ready_when_its_replicas_have_caught_up() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, BACKLOG).await;
+    cluster.node(3).kill9();
+    for _ in 0..16 {
+        fill(&channel, 500).await;
+    }
+    let committed = indexes(&cluster, cluster.leader_of(BACKLOG).await, "applied").await;
+    let begun = Instant::now();
+    cluster.node(3).restart().await;
+    let applied = indexes(&cluster, 3, "applied").await;
+    assert!(applied >= committed, "ready at {applied} of {committed}");
+    figure("ready with 125 MiB to catch up", format_args!("after {:.1?}", begun.elapsed()));
+}

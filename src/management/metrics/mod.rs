@@ -292,6 +292,11 @@ fn queues(page: &mut Page, view: &MetricsView) {
             ready + unacknowledged + waiting,
         ),
         (
+            "rabbitmq_queue_messages_delayed",
+            "Returned messages that wait for their retry",
+            view.messages_delayed,
+        ),
+        (
             "rabbitmq_queue_messages_ready_bytes",
             "Size in bytes of ready messages",
             view.messages_ready_bytes,

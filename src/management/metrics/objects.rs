@@ -77,7 +77,13 @@ pub(super) fn queue_consumers(page: &mut Page, prefix: &str, scrape: &Scrape<'_>
 
 /// `queue_metrics`.
 pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
-    let rows: [Row<'_, QueueFigure>; 2] = [
+    let rows: [Row<'_, QueueFigure>; 3] = [
+        (
+            "queue_messages_delayed",
+            "gauge",
+            "Returned messages that wait for their retry",
+            |queue| queue.delayed,
+        ),
         ("queue_messages_ready_bytes", "gauge", "Size in bytes of ready messages", |queue| {
             queue.ready_bytes
         }),
