@@ -242,7 +242,7 @@ kubectl delete pvc --all >/dev/null
 kubectl delete secret q-quorate-cluster q-quorate-definitions >/dev/null
 domain=q-quorate-nodes.default.svc.cluster.local
 for at in 1 2; do
-  "$QUORATE_BIN" ctl generate_certificates "$work/tls$at" --host localhost --host "$domain" --host "*.$domain" >/dev/null
+  "$QUORATE_BIN" ctl generate_certificates "$work/tls$at" --host 127.0.0.1 --host localhost --host "$domain" --host "*.$domain" >/dev/null
 done
 cat "$work"/tls{1,2}/ca.pem >"$work/ca.pem"
 certificate() {

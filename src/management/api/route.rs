@@ -244,6 +244,11 @@ const fn read(path: &'static str, endpoint: Endpoint, needs: Needs) -> Route {
     at(path, endpoint).get(needs)
 }
 
+/// A health check that any user of the API may ask for.
+const fn check(path: &'static str, check: Check) -> Route {
+    read(path, E::Health(check), Management)
+}
+
 impl Route {
     const fn get(self, needs: Needs) -> Self {
         Self { get: Some(needs), ..self }
@@ -430,35 +435,22 @@ pub(crate) const ROUTES: &[Route] = &[
     read("deprecated-features/used", E::Nothing, Management),
     at("rebalance/queues", E::Rebalance).post(Administrator),
     read("aliveness-test/{vhost}", E::Aliveness, Vhost),
-    read("health/checks/alarms", E::Health(Check::Alarms), Management),
-    read("health/checks/local-alarms", E::Health(Check::LocalAlarms), Management),
-    read("health/checks/port-listener/{port}", E::Health(Check::PortListener), Management),
-    read(
-        "health/checks/protocol-listener/{protocols}",
-        E::Health(Check::ProtocolListener),
-        Management,
-    ),
-    read(
-        "health/checks/certificate-expiration/{within}/{unit}",
-        E::Health(Check::CertificateExpiration),
-        Management,
-    ),
-    read("health/checks/virtual-hosts", E::Health(Check::VirtualHosts), Management),
-    read("health/checks/node-is-quorum-critical", E::Health(Check::QuorumCritical), Management),
+    check("health/checks/alarms", Check::Alarms),
+    check("health/checks/local-alarms", Check::LocalAlarms),
+    check("health/checks/port-listener/{port}", Check::PortListener),
+    check("health/checks/protocol-listener/{protocols}", Check::ProtocolListener),
+    check("health/checks/certificate-expiration/{within}/{unit}", Check::CertificateExpiration),
+    check("health/checks/virtual-hosts", Check::VirtualHosts),
+    check("health/checks/node-is-quorum-critical", Check::QuorumCritical),
     read("health/checks/ready-to-serve-clients", E::Health(Check::ReadyToServe), Nobody),
     read("health/checks/is-in-service", E::Health(Check::InService), Nobody),
     read("health/checks/below-node-connection-limit", E::Health(Check::ConnectionLimit), Nobody),
     read("health/checks/reached-target-cluster-size", E::Health(Check::ClusterSize), Nobody),
-    read("health/checks/metadata-store/initialized", E::Health(Check::MetadataStore), Management),
-    read(
-        "health/checks/metadata-store/initialized/with-data",
-        E::Health(Check::MetadataStore),
-        Management,
-    ),
-    read(
+    check("health/checks/metadata-store/initialized", Check::MetadataStore),
+    check("health/checks/metadata-store/initialized/with-data", Check::MetadataStore),
+    check(
         "health/checks/quorum-queues-without-elected-leaders/all-vhosts",
-        E::Health(Check::LeaderlessQueues),
-        Management,
+        Check::LeaderlessQueues,
     ),
     read(
         "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}",

@@ -340,9 +340,32 @@ fn virtual_hosts_and_connections_ctl_04_07_11() {
         Clearing vhost "v" limits ...
         = 0
 
+        $ -n NODE enable_vhost_protection_from_deletion v
+        Protecting virtual host "v" from deletion ...
+        ! Error:
+        ! the cluster's machine version is 1: virtual hosts can be protected from version 3 on, which it gets when all nodes run a release that knows that version
+        = 65
+
         $ -n NODE delete_vhost v
         Deleting vhost "v" ...
         = 0
+
+        $ -n NODE disable_vhost_protection_from_deletion v
+        Unprotecting virtual host "v" from deletion ...
+        ! Error:
+        ! the cluster's machine version is 1: virtual hosts can be protected from version 3 on, which it gets when all nodes run a release that knows that version
+        = 65
+
+        $ -n NODE disable_vhost_protection_from_deletion missing
+        Unprotecting virtual host "missing" from deletion ...
+        ! Error:
+        ! the cluster's machine version is 1: virtual hosts can be protected from version 3 on, which it gets when all nodes run a release that knows that version
+        = 65
+
+        $ -n NODE delete_vhost v
+        Deleting vhost "v" ...
+        ! Virtual host 'v' does not exist
+        = 65
 
         $ -n NODE delete_vhost v
         Deleting vhost "v" ...
