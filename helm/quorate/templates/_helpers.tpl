@@ -76,7 +76,7 @@ annotations:
 {{- define "quorate.tlsNames" -}}
 {{- $name := include "quorate.fullname" . -}}
 {{- $nodes := include "quorate.nodesHost" . -}}
-{{- $names := list $nodes (printf "*.%s" $nodes) -}}
+{{- $names := list "localhost" $nodes (printf "*.%s" $nodes) -}}
 {{- range $service := list $name (printf "%s-management" $name) -}}
 {{- $in := printf "%s.%s" $service $.Release.Namespace -}}
 {{- $names = concat $names (list $service $in (printf "%s.svc" $in) (printf "%s.svc.%s" $in $.Values.clusterDomain)) -}}
