@@ -3,6 +3,10 @@
 use crate::wire::{CertificateFacts, CertificateFile};
 use quorate_tls::NamedFile;
 
+/// Units of a period until a certificate expires, and their seconds.
+pub const PERIOD_UNITS: [(&str, i64); 4] =
+    [("days", 86_400), ("weeks", 604_800), ("months", 2_592_000), ("years", 31_536_000)];
+
 /// The certificates in a file, or why it cannot be read. Reads the file.
 #[must_use]
 pub fn certificates(file: &NamedFile) -> CertificateFile {

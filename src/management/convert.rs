@@ -11,7 +11,8 @@ use quorate_broker::view::{
 use quorate_broker::{ForgetError, Kept};
 use quorate_catalog::{ConnectionId, MemberState};
 use quorate_types::{
-    ConsumerId, Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, SessionId, ShortString,
+    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ReplyCode, SessionId,
+    ShortString,
 };
 use tonic::Status;
 
@@ -305,6 +306,11 @@ pub(crate) fn not_forgotten(error: &ForgetError) -> Status {
 }
 
 /// Why a node is not ready, as text; empty if it is ready.
+fn listed(groups: &[GroupId]) -> String {
+    let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    groups.join(", ")
+}
+
 pub(crate) fn not_ready(readiness: &Readiness) -> String {
     let mut reasons = Vec::new();
     if readiness.drained {
@@ -319,12 +325,11 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
         reasons.push("no routing lease from the catalog's leader".to_owned());
     }
     if !readiness.leaderless.is_empty() {
-        let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
-        reasons.push(format!("no leader in group {}", groups.join(", ")));
+        reasons.push(format!("no leader in group {}", listed(&readiness.leaderless)));
     }
     if !readiness.behind.is_empty() {
-        let groups: Vec<String> = readiness.behind.iter().map(ToString::to_string).collect();
-        reasons.push(format!("the replica of group {} is catching up", groups.join(", ")));
+        let groups = listed(&readiness.behind);
+        reasons.push(format!("the replica of group {groups} is catching up"));
     }
     reasons.extend(readiness.definitions.clone());
     reasons.join("; ")

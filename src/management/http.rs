@@ -1,6 +1,6 @@
 //! Health and metrics over HTTP, with or without TLS.
 
-use crate::api::Query;
+use crate::api::{Query, not_decoded};
 use crate::convert::not_ready;
 use crate::facts::{NodeFacts, ProcessFacts};
 use crate::liveness::{Pulses, not_live};
@@ -297,8 +297,7 @@ async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): Raw
     let [.., of_families] = shown.pages.clone();
     let write = move |query: &str| {
         // Regular expressions take their time too.
-        let parameters = Query::parse(query)
-            .map_err(|part| format!("query: '{part}' is not percent-encoded UTF-8"))?;
+        let parameters = Query::parse(query).map_err(not_decoded)?;
         let wanted = Wanted::parse(parameters.iter())?;
         let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
         Ok(shown.write(&wanted, true, page))
@@ -376,7 +375,7 @@ mod tests {
             kept.push(connected(address, [127, 0, 0, 2]).await);
         }
         let mut late = connected(address, [127, 0, 0, 4]).await;
-        // All before the clients of no request are let go.
+        // Long before the server closes the connections that have sent no request.
         let all = timeout(HEAD_TIME, async {
             for stream in [&mut late, &mut other] {
                 let answered = answer(stream).await;

@@ -59,7 +59,7 @@ pub use api::{FLAGS as FEATURE_FLAGS, api};
 pub use audit::OPERATOR_METADATA;
 pub use axum::Router;
 pub use browser::Browser;
-pub use certificates::certificates;
+pub use certificates::{PERIOD_UNITS, certificates};
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use liveness::Pulses;

@@ -84,7 +84,7 @@ annotations:
 {{- concat $names .Values.tls.certManager.dnsNames | uniq | toJson -}}
 {{- end }}
 
-{{/* Port of a protocol for clients, by its name: with TLS only that of the same protocol over TLS. */}}
+{{/* Name of the port that serves HTTP: that of HTTPS, if there are no ports without TLS. */}}
 {{- define "quorate.httpPort" -}}
 {{- ternary "https" "http" .Values.tls.only -}}
 {{- end }}

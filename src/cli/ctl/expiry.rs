@@ -5,13 +5,9 @@ use super::checks::CheckVerb;
 use super::connect::{Connected, call_failure};
 use super::exit::{Exit, Failure};
 use super::job::{Found, Job};
-use quorate_management::wire;
+use quorate_management::{PERIOD_UNITS, wire};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Units of a period, and their seconds.
-const UNITS: [(&str, i64); 4] =
-    [("days", 86_400), ("weeks", 604_800), ("months", 2_592_000), ("years", 31_536_000)];
 
 /// A period such as 4 weeks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +25,8 @@ pub(super) fn period(job: &Job<'_>) -> Result<Period, Failure> {
     let options = &job.invocation.options;
     let (within, unit) = (options.value("within"), options.value("unit").unwrap_or("weeks"));
     let refuse = |text: String| Failure::new(Exit::Data, format!("Error:\n{text}\n"));
-    let Some((unit, seconds)) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))
+    let Some((unit, seconds)) =
+        PERIOD_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))
     else {
         return Err(refuse(format!(
             "unit '{unit}' is not supported. Please use one of: days, weeks, months, years"

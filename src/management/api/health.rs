@@ -4,7 +4,7 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::nodes;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Check;
-use crate::certificates::certificates;
+use crate::certificates::{PERIOD_UNITS, certificates};
 use crate::convert::not_ready;
 use crate::facts::ListenerFacts;
 use crate::wire;
@@ -12,10 +12,6 @@ use quorate_types::VhostName;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Units of a period, and their seconds.
-const PERIODS: [(&str, u64); 4] =
-    [("days", 86_400), ("weeks", 604_800), ("months", 2_592_000), ("years", 31_536_000)];
 
 /// A check that has passed.
 fn ok() -> Answer {
@@ -77,12 +73,12 @@ fn expiring(
         return bad_request("the period must be a number from 0");
     };
     let unit = unit.unwrap_or_default();
-    let Some((_, seconds)) = PERIODS.iter().find(|(name, _)| *name == unit) else {
+    let Some((_, seconds)) = PERIOD_UNITS.iter().find(|(name, _)| *name == unit) else {
         return bad_request("Time unit not recognised. Use: days, weeks, months, years.");
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let until = now.as_secs().saturating_add(seconds.saturating_mul(within.into()));
-    let until = i64::try_from(until).unwrap_or(i64::MAX);
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let until = now.saturating_add(seconds.saturating_mul(within.into()));
     let of_file = |file: &wire::CertificateFile| {
         let (setting, path) = (file.setting.clone(), file.path.clone());
         let ends = file.certificates.iter().filter(|it| it.not_after_s <= until);

@@ -69,7 +69,7 @@ use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
 pub(crate) use crate::api::route::Method;
 use crate::api::route::{Check, Endpoint, Needs, Route};
-pub(crate) use crate::api::uri::Query;
+pub(crate) use crate::api::uri::{Query, not_decoded};
 use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
@@ -191,7 +191,8 @@ impl Service {
             Err(allowed) => return Ok(([(header::ALLOW, allowed)], "").into_response()),
         };
         let caller = self.permitted(&target, parts, user).await?;
-        let query = Query::parse(parts.uri.query().unwrap_or_default()).map_err(not_decoded)?;
+        let query = Query::parse(parts.uri.query().unwrap_or_default())
+            .map_err(|part| Refusal::BadRequest(not_decoded(part)))?;
         let listing = Listing::parse(&query)?;
         check_type(&target, parts)?;
         // The body keeps its part of the memory to the end of the request.
@@ -242,11 +243,6 @@ impl Service {
         target.needs.check(standing)?;
         Ok(caller)
     }
-}
-
-/// 400: a parameter that cannot be decoded is not left out, since a filter that is left out is none.
-fn not_decoded(parameter: &str) -> Refusal {
-    Refusal::BadRequest(format!("query: '{parameter}' is not percent-encoded UTF-8"))
 }
 
 /// 415: some bodies must be declared as JSON, as RabbitMQ asks.

@@ -51,6 +51,12 @@ pub(crate) fn segment(text: &str) -> String {
     encoded(text).replace('+', "%20").replace("%7E", "~")
 }
 
+/// The text about a parameter that cannot be decoded. Such a request is refused: without the parameter
+/// its filter would be missing, and the answer would have all objects.
+pub(crate) fn not_decoded(parameter: &str) -> String {
+    format!("query: '{parameter}' is not percent-encoded UTF-8")
+}
+
 /// The parameters of a query, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
