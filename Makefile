@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -79,6 +79,12 @@ pauses: ARGS = $(PAUSES) --alone --bounds \
   --faults kill-leader,kill-node,pause-long,isolate-leader,isolate-node,cut-link,stuck-disk
 pauses: chaos
 
+# The same of what operators do: nodes that join, leave, lose their disks, are drained, move and are restarted.
+CHANGES ?= --duration 20m
+changes: ARGS = $(CHANGES) --alone --bounds \
+  --faults scale-up,scale-down,lost-disk,drain,new-address,rolling-restart
+changes: chaos
+
 # So many runs in a row, each of a new seed and as long as CI's; the first failure ends them.
 RUNS ?= 20
 chaos-runs: deps rocksdb
@@ -89,9 +95,12 @@ chaos-runs: deps rocksdb
 	  QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" "$(CARGO_TARGET_DIR)/debug/chaos" \
 	    --seed $$seed --duration 80s 2>/dev/null || exit 1; done
 
-# A rolling upgrade under load and its roll-back, from the last commit whose binary knows machine version 1 only.
+# A rolling upgrade under load and its roll-back, from the last commit whose binary knows machine version 1 only; then
+# upgrades and roll-backs again and again, whose pauses of confirms keep to their bound.
 BEFORE ?= d0be689
+UPGRADES ?= --duration 5m
 upgrade: build
+	@.ci/deps chaos
 	before="$(QUORATE_CACHE_DIR)/before-$(BEFORE)"; \
 	if ! [ -x "$$before/debug/quorate" ]; then \
 	  git worktree prune; git worktree add --force --detach "$$before/source" $(BEFORE); \
@@ -99,7 +108,9 @@ upgrade: build
 	  git worktree remove --force "$$before/source"; \
 	fi; \
 	QUORATE_BIN_BEFORE="$$before/debug/quorate" \
-	  cargo test --package quorate-cluster-tests --test cluster -- --ignored rolling_upgrade
+	  cargo test --package quorate-cluster-tests --test cluster -- --ignored rolling_upgrade; \
+	cargo run --package quorate-cluster-tests --bin chaos -- \
+	  $(UPGRADES) --alone --bounds --faults rolling-upgrade --before "$$before/debug/quorate"
 
 # Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed.
 bench: deps rocksdb

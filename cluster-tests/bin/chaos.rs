@@ -43,6 +43,10 @@ struct Arguments {
     /// 0.3 s and 0.2 s are without the times in which the machine's own disk stood still.
     #[arg(long, requires = "alone")]
     bounds: bool,
+    /// Starts the nodes with this binary of an earlier release, which `rolling-upgrade` replaces by the one
+    /// under test. Excludes changes of the membership, which an early release does not know.
+    #[arg(long, value_name = "BINARY", conflicts_with = "against")]
+    before: Option<PathBuf>,
     /// Carries out a saved schedule instead of making one.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults", "alone"])]
     replay: Option<PathBuf>,
@@ -68,17 +72,41 @@ enum Command {
 }
 
 #[derive(Clone, Debug)]
-struct Kinds(Vec<Kind>);
+struct Kinds {
+    named: Vec<Kind>,
+    /// All of them, as far as they are possible.
+    all: bool,
+}
 
 fn kinds(text: &str) -> Result<Kinds, String> {
     if text == "all" {
-        return Ok(Kinds(Kind::ALL.into()));
+        return Ok(Kinds { named: Kind::ALL.into(), all: true });
     }
     let named = |name| <Kind as clap::ValueEnum>::from_str(name, false);
     text.split(',')
         .map(|name| named(name).map_err(|error| format!("{name}: {error}")))
         .collect::<Result<_, _>>()
-        .map(Kinds)
+        .map(|named| Kinds { named, all: false })
+}
+
+/// The kinds that are possible in a run that begins with an earlier release, or does not.
+fn possible(kinds: &Kinds, is_upgraded: bool) -> Result<Vec<Kind>, String> {
+    let mut possible = Vec::new();
+    for kind in &kinds.named {
+        let hindered = if *kind == Kind::RollingUpgrade && !is_upgraded {
+            Some("it needs --before")
+        } else if kind.changes_members() && is_upgraded {
+            Some("an earlier release (--before) does not know it")
+        } else {
+            None
+        };
+        match hindered {
+            None => possible.push(*kind),
+            Some(_) if kinds.all => {}
+            Some(why) => return Err(format!("--faults {kind}: {why}")),
+        }
+    }
+    Ok(possible)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -117,11 +145,11 @@ fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
             let seed = arguments.seed.unwrap_or_else(new_seed);
             let together_max = if arguments.alone { 1 } else { TOGETHER_MAX };
             let kinds = match (arguments.against.is_empty(), &arguments.breaker) {
-                (true, _) => arguments.faults.0.as_slice(),
-                (false, Some(_)) => foreign::KINDS.as_slice(),
-                (false, None) => &[],
+                (true, _) => possible(&arguments.faults, arguments.before.is_some())?,
+                (false, Some(_)) => foreign::KINDS.into(),
+                (false, None) => Vec::new(),
             };
-            Schedule::make(seed, arguments.duration, kinds, together_max)
+            Schedule::make(seed, arguments.duration, &kinds, together_max)
         }
     };
     let folder = arguments.output.clone().unwrap_or_else(|| report::folder(schedule.seed));
@@ -164,7 +192,7 @@ async fn main() -> ExitCode {
     println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
     // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
     let running = match against.is_empty() {
-        true => tokio::spawn(run::run(schedule)),
+        true => tokio::spawn(run::run(schedule, arguments.before.clone())),
         false => tokio::spawn(run::against(against, schedule, arguments.breaker)),
     };
     let outcome = match running.await {

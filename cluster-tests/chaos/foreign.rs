@@ -57,7 +57,9 @@ impl Foreign {
                 (nodes.clone(), self.restart_in_turn(&nodes).await)
             }
             Fault::Process(
-                ProcessFault::StarvedProcessor { .. } | ProcessFault::OutOfMemory { .. },
+                ProcessFault::RollingUpgrade { .. }
+                | ProcessFault::StarvedProcessor { .. }
+                | ProcessFault::OutOfMemory { .. },
             )
             | Fault::Link(_)
             | Fault::Disk(_)

@@ -59,13 +59,16 @@ impl Gap {
             | Kind::Reject
             | Kind::StuckDisk => Some(if self.hit_leader { HANG } else { FOLLOWER }),
             // Groups change their members, and leaderships move.
-            Kind::ScaleUp | Kind::ScaleDown | Kind::LostDisk | Kind::Drain | Kind::NewAddress => {
-                Some(HANG)
-            }
+            Kind::RollingRestart
+            | Kind::RollingUpgrade
+            | Kind::ScaleUp
+            | Kind::ScaleDown
+            | Kind::LostDisk
+            | Kind::Drain
+            | Kind::NewAddress => Some(HANG),
             // No majority, or every node is hit or one again and again, or it is up to the fault's rate.
             Kind::KillMajority
             | Kind::KillAll
-            | Kind::RollingRestart
             | Kind::Ring
             | Kind::CutAll
             | Kind::Flapping

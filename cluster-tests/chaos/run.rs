@@ -80,12 +80,13 @@ impl Outcome {
     }
 }
 
-/// Carries out a schedule on a cluster of three nodes and judges.
+/// Carries out a schedule on a cluster of three nodes and judges. `before` is the binary of an earlier
+/// release, which the nodes run until a fault upgrades them.
 ///
 /// # Panics
 /// When the cluster does not start, or a node or a client does not end in time.
-pub async fn run(schedule: Schedule) -> Outcome {
-    let equipment = Equipment::prepare(1..=NODES);
+pub async fn run(schedule: Schedule, before: Option<PathBuf>) -> Outcome {
+    let equipment = Equipment::prepare(1..=NODES, before);
     let (links, why_proxies) = Wiring::best();
     let cluster = start(&equipment, links).await;
     let before = rest::usage(&cluster);
@@ -142,6 +143,7 @@ async fn start(equipment: &Equipment, links: Wiring) -> Cluster {
     if let Ok(disks) = &equipment.disks {
         disks.iter().for_each(|(id, disk)| disk.take(cluster.node(*id)));
     }
+    cluster.nodes().iter().for_each(|node| node.set_binary(equipment.before.clone()));
     cluster.nodes().iter().for_each(Node::spawn);
     cluster.ready().await;
     cluster

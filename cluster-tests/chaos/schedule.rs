@@ -158,6 +158,10 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             Fault::Process(ProcessFault::Pause { victims: Victims::One(Victim::Leader) })
         }
         Kind::RollingRestart => Fault::Process(ProcessFault::RollingRestart),
+        // An upgrade that is complete is the last one of a run.
+        Kind::RollingUpgrade => {
+            Fault::Process(ProcessFault::RollingUpgrade { back: chance.u8(0..4) > 0 })
+        }
         Kind::StarvedProcessor => Fault::Process(starved(chance, any)),
         Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
         Kind::IsolateNode => cut(Cut::Isolated(any)),

@@ -80,20 +80,29 @@ impl Members {
         self.states.contains_key(&node)
     }
 
-    /// These nodes, and no others, are members; no group moves, each queue group is complete, on
-    /// members only, and spread evenly.
+    /// The nodes of each queue group.
+    pub fn queue_groups(&self) -> impl Iterator<Item = &BTreeSet<u64>> {
+        self.nodes.iter().filter(|(group, _)| **group != CATALOG).map(|(_, it)| it)
+    }
+
+    /// These nodes, and no others, are members; no group moves, and each queue group has so many replicas,
+    /// on members only.
     #[must_use]
-    pub fn is_at_rest_on(&self, nodes: &[u64]) -> bool {
+    pub fn is_complete_on(&self, nodes: &[u64], replicas: usize) -> bool {
         let members: BTreeSet<u64> = nodes.iter().copied().collect();
         let all_are = self.states.keys().copied().collect::<BTreeSet<u64>>() == members
             && self.states.values().all(|state| state == "member");
-        let queues = || self.nodes.iter().filter(|(group, _)| **group != CATALOG).map(|(_, it)| it);
-        let replicas = REPLICAS.min(members.len());
-        let complete = queues().all(|it| it.len() == replicas && it.is_subset(&members));
-        let load = |node: &u64| queues().filter(|it| it.contains(node)).count();
-        let loads = || members.iter().map(load);
+        let complete = |it: &BTreeSet<u64>| it.len() == replicas && it.is_subset(&members);
+        all_are && !self.moves && self.queue_groups().all(complete)
+    }
+
+    /// As [`Members::is_complete_on`] with three replicas of each queue group, which are spread evenly.
+    #[must_use]
+    pub fn is_at_rest_on(&self, nodes: &[u64]) -> bool {
+        let load = |node: &u64| self.queue_groups().filter(|it| it.contains(node)).count();
+        let loads = || nodes.iter().map(load);
         let even = loads().max().unwrap_or(0) <= loads().min().unwrap_or(0) + 1;
-        all_are && !self.moves && complete && even
+        even && self.is_complete_on(nodes, REPLICAS.min(nodes.len()))
     }
 
     /// The groups that a member shall have replicas of.

@@ -23,6 +23,8 @@ pub struct Node {
     host: String,
     folder: PathBuf,
     launch: Launch,
+    /// The binary that it is started with, if not that of its launch.
+    binary: Mutex<Option<PathBuf>>,
     process: Mutex<Option<Process>>,
 }
 
@@ -36,6 +38,7 @@ impl Node {
             host,
             folder: folder.join(format!("node-{id}")),
             launch,
+            binary: Mutex::new(None),
             process: Mutex::new(None),
         }
     }
@@ -109,7 +112,16 @@ impl Node {
     /// How it is started; a copy to change and to start something else with.
     #[must_use]
     pub fn launch(&self) -> Launch {
-        self.launch.clone()
+        let mut launch = self.launch.clone();
+        if let Some(binary) = &*self.binary.lock().unwrap_or_else(PoisonError::into_inner) {
+            launch.binary.clone_from(binary);
+        }
+        launch
+    }
+
+    /// From its next start on it runs this binary; `None`: the one under test.
+    pub fn set_binary(&self, binary: Option<PathBuf>) {
+        *self.binary.lock().unwrap_or_else(PoisonError::into_inner) = binary;
     }
 
     /// A command in the network namespace that it runs in.

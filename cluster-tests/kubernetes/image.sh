@@ -65,4 +65,7 @@ for name in rabbitmqctl rabbitmq-diagnostics rabbitmq-plugins rabbitmq-queues ra
 done
 version=$(chroot --userspec=65532:65532 "$folder" /usr/local/bin/quorate --version) || fail "the binary does not run in the image"
 chroot --userspec=65532:65532 "$folder" /usr/local/bin/rabbitmqctl --help >/dev/null || fail "rabbitmqctl does not run in the image"
-echo "$version: an image of $size MiB without a shell, for nonroot, after $SECONDS s"
+
+read -ra environment <<<"$(buildah inspect --format '{{range .OCIv1.Config.Env}}{{.}} {{end}}' "$container")"
+"$top/cluster-tests/kubernetes/in_image.sh" "$folder" "${environment[@]}"
+echo "$version: an image of $size MiB without a shell, for nonroot, in which a server runs, after $SECONDS s"

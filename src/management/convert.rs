@@ -382,6 +382,7 @@ pub(crate) fn node_status(
         not_ready: not_ready(readiness),
         drained: readiness.drained,
         not_live: not_live.unwrap_or_default(),
+        message_sizes: view.message_sizes.counts.clone(),
     }
 }
 

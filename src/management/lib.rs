@@ -65,7 +65,7 @@ pub use http::{router, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
 pub use messages::MessageService;
-pub use page::{EventRecorder, EventService, Sessions, page};
+pub use page::{EventRecorder, EventService, Sessions, event_json, page};
 pub use parts::PartService;
 pub use peers::Peers;
 pub use policies::PolicyService;

@@ -13,7 +13,7 @@ use crate::{
     record::{LevelRecord, QueuedMessage, RequeuedRecord},
     refused_letters::RefusedLetters,
     retries::Retries,
-    store::{RunHead, StoreError},
+    store::{MessageStore, RunHead, StoreError},
     sweep::Living,
 };
 use quorate_types::{Level, LogIndex, MessageId, QueueId, Timestamp};
@@ -50,7 +50,8 @@ pub(crate) struct LevelState {
     entry_end: u32,
     /// This entry has added messages to the window.
     appended: bool,
-    /// When the fresh message before the head was enqueued; for lists only, unknown after a start.
+    /// When the fresh message before the head was enqueued, or after a start the one at the head; for lists
+    /// only, and unknown if it could not be read.
     passed: Option<Timestamp>,
 }
 
@@ -104,6 +105,16 @@ impl LevelState {
         }
         let head = self.window.front().or(self.first.as_ref()).map(|queued| queued.enqueued_at);
         head.or(self.passed).filter(|_| self.record.fresh > 0)
+    }
+
+    /// Reads for [`LevelState::oldest`] when the first fresh message was enqueued, after a start.
+    pub(crate) fn learn_oldest(&mut self, place: Place, store: &dyn MessageStore) {
+        if self.record.fresh > 0 {
+            let (first, last) = (self.record.head_index, LogIndex(u64::MAX - 1));
+            // A fault of the disk is found when the message is needed.
+            let runs = store.runs(place.queue, place.level, first, last, 1).unwrap_or_default();
+            self.passed = runs.first().map(|run| run.time);
+        }
     }
 
     pub(crate) fn requeued_record(&self) -> Option<RequeuedRecord> {

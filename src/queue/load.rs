@@ -3,6 +3,7 @@
 use crate::{
     consumer::Consumer,
     letter::{Letter, Stage},
+    level::Place,
     machine::Machine,
     outbox::Outbox,
     output::{Change, RecordKey},
@@ -11,6 +12,7 @@ use crate::{
         ConsumerRecord, DelayedRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError,
         RequeuedRecord,
     },
+    store::MessageStore,
 };
 use quorate_types::{ConsumerId, Home, LetterNumber, Level, MessageId, QueueId, SessionId};
 use std::collections::BTreeMap;
@@ -41,6 +43,17 @@ impl Machine {
             }
         }
         Ok(machine)
+    }
+
+    /// After a load, reads how old the oldest ready messages are, for lists: one run of each priority
+    /// level that has any.
+    pub fn learn_oldest(&mut self, store: &dyn MessageStore) {
+        for queue in self.queues.values_mut() {
+            for (level, state) in &mut queue.levels {
+                let place = Place { queue: queue.id, level: *level, served: false };
+                state.learn_oldest(place, store);
+            }
+        }
     }
 
     /// The present record of that key; `None` if it was removed.

@@ -56,11 +56,12 @@ impl GroupMachine for QueueReplica {
             let key = decode_key(key).map_err(records_error)?;
             records.push((key, decode_record(record).map_err(records_error)?));
         }
-        let machine = Machine::load(Home::Group(self.group), records)
+        let mut machine = Machine::load(Home::Group(self.group), records)
             .map_err(|error| MachineError::Records(error.to_string()))?;
         let dead: Vec<_> = machine.dead_ranges().iter().filter_map(removed).collect();
-        *self.machine.lock() = machine;
         self.store.clear();
+        machine.learn_oldest(&self.store);
+        *self.machine.lock() = machine;
         // Removals that a crash has prevented are repeated (STO 3).
         let done: Done = Box::new(|result| {
             if let Err(error) = result {

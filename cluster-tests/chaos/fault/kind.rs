@@ -23,6 +23,8 @@ pub enum Kind {
     PauseLong,
     /// SIGTERM of one node after the other.
     RollingRestart,
+    /// One node after the other restarted with the next release, and sometimes set back.
+    RollingUpgrade,
     /// One node cut off.
     IsolateNode,
     /// The leader of the measured queue cut off.
@@ -110,7 +112,7 @@ pub enum Resource {
 
 impl Kind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::KillNode,
         Self::KillLeader,
         Self::KillMajority,
@@ -118,6 +120,7 @@ impl Kind {
         Self::PauseShort,
         Self::PauseLong,
         Self::RollingRestart,
+        Self::RollingUpgrade,
         Self::IsolateNode,
         Self::IsolateLeader,
         Self::CutLink,
@@ -174,6 +177,7 @@ impl Kind {
             | Self::PauseShort
             | Self::PauseLong
             | Self::RollingRestart
+            | Self::RollingUpgrade
             | Self::SlowDisk
             | Self::StuckDisk
             | Self::BrokenDisk

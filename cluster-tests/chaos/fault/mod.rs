@@ -40,6 +40,12 @@ pub enum ProcessFault {
     },
     /// SIGTERM to one node after the other; each is started again before the next is stopped.
     RollingRestart,
+    /// SIGTERM to one node of an earlier release after the other; each is started with the present release
+    /// before the next is stopped.
+    RollingUpgrade {
+        /// Two nodes are upgraded, and set back to the earlier release.
+        back: bool,
+    },
     /// A node gets little processor time.
     StarvedProcessor {
         /// The node that gets little.

@@ -14,6 +14,7 @@ use crate::harness::disk::{CallFaults, LoopDisk};
 use crate::harness::{Cluster, Node, ctl};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -64,20 +65,22 @@ pub struct Equipment {
     pub calls: CallFaults,
     /// A disk for each node, whose power can be cut; or why this machine has none.
     pub disks: Result<BTreeMap<u64, LoopDisk>, String>,
+    /// The binary of an earlier release, which the nodes run until they are upgraded.
+    pub before: Option<PathBuf>,
 }
 
 /// Size of a node's disk, in MiB; what is not written takes no room.
 const DISK_MIB: u64 = 8 << 10;
 
 impl Equipment {
-    /// Equipment for nodes of these ids.
+    /// Equipment for nodes of these ids, which run an earlier release first, if one is given.
     ///
     /// # Panics
     /// Without a C compiler.
     #[must_use]
-    pub fn prepare(nodes: impl Iterator<Item = u64>) -> Self {
+    pub fn prepare(nodes: impl Iterator<Item = u64>, before: Option<PathBuf>) -> Self {
         let disks = nodes.map(|id| Ok((id, LoopDisk::make(DISK_MIB)?))).collect();
-        Self { calls: CallFaults::prepare(), disks }
+        Self { calls: CallFaults::prepare(), disks, before }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Faults of the nodes' processes, and of the clients' connections.
+//! Faults of the nodes' processes, restarts of all of them, and faults of the clients' connections.
 
 use super::ended::last_lines;
 use super::{CHECK_INTERVAL, Effect, Injector, LONGER};
@@ -23,6 +23,7 @@ impl Injector<'_> {
             ProcessFault::Kill { victims } => self.kill(self.all(victims).await, lasts).await,
             ProcessFault::Pause { victims } => self.pause(self.all(victims).await, lasts).await,
             ProcessFault::RollingRestart => self.restart_all().await,
+            ProcessFault::RollingUpgrade { back } => self.upgrade(back).await,
             ProcessFault::StarvedProcessor { victim, percent } => {
                 self.starve(victim, percent, lasts).await
             }
@@ -72,18 +73,48 @@ impl Injector<'_> {
     async fn restart_all(&self) -> (BTreeSet<u64>, Effect) {
         let mut all_said = Vec::new();
         for node in self.cluster.nodes() {
-            let id = BTreeSet::from([node.id()]);
-            self.may_end(&id);
-            let logged = node.log().len();
-            let (status, took) = node.sigterm().await;
-            let said = format!("node {}: {status} after {} ms", node.id(), took.as_millis());
-            if !status.success() {
-                self.found(format!("SIGTERM: {said}\n{}", last_lines(node, logged)));
-            }
-            all_said.push(said);
-            self.start(&id).await;
+            all_said.push(self.restart(node).await);
         }
         (self.ids(), Effect::Seen(all_said.join("; ")))
+    }
+
+    /// Restarts nodes of an earlier release with the present one. `back`: two of them, and these then with
+    /// the earlier one.
+    async fn upgrade(&self, back: bool) -> (BTreeSet<u64>, Effect) {
+        let Some(before) = &self.equipment.before else {
+            let reason = "no binary of an earlier release is given (--before)".to_owned();
+            return (self.ids(), Effect::Skipped(reason));
+        };
+        let nodes = self.cluster.nodes();
+        if nodes.iter().any(|node| node.launch().binary != *before) {
+            let reason = "the nodes run the present release already".to_owned();
+            return (self.ids(), Effect::Skipped(reason));
+        }
+        let upgraded = if back { nodes.get(..2).unwrap_or_default() } else { nodes };
+        let present = upgraded.iter().map(|node| (node, None));
+        let set_back =
+            upgraded.iter().rev().filter(|_| back).map(|node| (node, Some(before.clone())));
+        let mut all_said = Vec::new();
+        for (node, binary) in present.chain(set_back) {
+            node.set_binary(binary);
+            let release = node.launch().binary;
+            all_said.push(format!("{} with {}", self.restart(node).await, release.display()));
+        }
+        (self.ids(), Effect::Seen(all_said.join("; ")))
+    }
+
+    /// Stops a node and starts it; returns how it stopped.
+    async fn restart(&self, node: &Node) -> String {
+        let id = BTreeSet::from([node.id()]);
+        self.may_end(&id);
+        let logged = node.log().len();
+        let (status, took) = node.sigterm().await;
+        let said = format!("node {}: {status} after {} ms", node.id(), took.as_millis());
+        if !status.success() {
+            self.found(format!("SIGTERM: {said}\n{}", last_lines(node, logged)));
+        }
+        self.start(&id).await;
+        said
     }
 
     /// Gives a node little processor time.

@@ -75,3 +75,4 @@ mod unreachable;
 mod versions;
 mod vhosts;
 mod wall_clock;
+mod zones;

@@ -16,7 +16,7 @@ use std::time::Duration;
 const QUEUE: &str = "members";
 
 /// Until all groups have moved: two at a time.
-const MOVED: Duration = Duration::from_secs(300);
+pub(crate) const MOVED: Duration = Duration::from_secs(300);
 
 /// Waits until these nodes are the members, and all groups are where they shall be.
 pub(crate) async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
@@ -56,7 +56,7 @@ fn with_clients(load: Load, uris: &[String]) -> Load {
 }
 
 /// Load on queues of every group and kind, through nodes 1 to 3.
-async fn under_load(cluster: &Cluster) -> Load {
+pub(crate) async fn under_load(cluster: &Cluster) -> Load {
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");

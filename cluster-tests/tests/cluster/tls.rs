@@ -50,6 +50,29 @@ async fn try_connect(address: &str, mechanism: &str) -> Result<Connection, Strin
     connected.map_err(|error| error.to_string())
 }
 
+/// Probes, the API, the page, and a login to it, whose cookie browsers send over TLS only.
+async fn serves_api_and_page(client: &TlsClient, https: &str) {
+    let login = "user=guest&password=guest";
+    let (length, form) = (login.len(), "application/x-www-form-urlencoded");
+    let basic = "authorization: Basic Z3Vlc3Q6Z3Vlc3Q=";
+    let questions = [
+        ("GET /health/live HTTP/1.0\r\n\r\n".to_owned(), ""),
+        (format!("GET /api/whoami HTTP/1.0\r\n{basic}\r\n\r\n"), "\"name\":\"guest\""),
+        ("GET / HTTP/1.0\r\n\r\n".to_owned(), "<!doctype html>"),
+        (
+            format!(
+                "POST /login HTTP/1.0\r\ncontent-type: {form}\r\ncontent-length: {length}\r\n\r\n{login}"
+            ),
+            "SameSite=Strict; Secure",
+        ),
+    ];
+    for (question, wanted) in questions {
+        let answer = client.ask(https, question.as_bytes()).await.expect("HTTPS");
+        let is_good = answer.starts_with("HTTP/1.0 200") && answer.contains(wanted);
+        assert!(is_good, "{question}: {answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_nodes_and_commands_over_tls() {
     let (cluster, certificates, _folder) =
@@ -72,8 +95,7 @@ async fn clients_nodes_and_commands_over_tls() {
     publish_confirmed(&publisher, "over-tls", &body).await;
     assert_eq!(get(&publisher, "over-tls").await, Some(body), "large ones come back too");
 
-    let answer = client.ask(&https, b"GET /health/live HTTP/1.0\r\n\r\n").await.expect("HTTPS");
-    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    serves_api_and_page(&client, &https).await;
 
     let tls = ctl_flags(&certificates);
     let mut line = vec!["list_connections", "ssl", "ssl_protocol", "-q", "--formatter", "json"];

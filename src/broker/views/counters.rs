@@ -115,7 +115,7 @@ impl MessageSizes {
         self.sum.add(counted.sum);
     }
 
-    fn view(&self) -> HistogramView {
+    pub(crate) fn view(&self) -> HistogramView {
         HistogramView {
             bounds: SIZE_BOUNDS.to_vec(),
             counts: self.counts.iter().map(Counter::get).collect(),

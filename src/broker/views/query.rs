@@ -154,6 +154,7 @@ impl Views<'_> {
             queues: queues as u64,
             vhosts: vhosts as u64,
             groups: node.group_views(),
+            message_sizes: node.base.context.counters.message_sizes.view(),
         }
     }
 

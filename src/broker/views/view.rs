@@ -278,6 +278,8 @@ pub struct NodeView {
     pub vhosts: u64,
     /// The replicas on this node, one for each group.
     pub groups: Vec<GroupView>,
+    /// Publishes since the start of the process, by the size of their bodies.
+    pub message_sizes: HistogramView,
 }
 
 /// State digest of one replica at one index.

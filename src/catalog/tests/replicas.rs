@@ -135,6 +135,28 @@ proptest! {
         }
     }
 
+    /// A node that comes takes its share, and one that goes gives what it has away; nothing else moves.
+    #[test]
+    fn mem_06_no_more_moves_than_what_comes_and_goes(
+        nodes in 3..8_u16,
+        groups in 1..20_u16,
+        voters in prop_oneof![Just(1_usize), Just(3)],
+    ) {
+        let all = |nodes: u16| -> BTreeMap<NodeId, Host> {
+            (1..=nodes).map(|node| (NodeId(node), host(""))).collect()
+        };
+        let (before, mut after) = (all(nodes), all(nodes + 1));
+        let mut replicas = placed(groups, &[1]);
+        settle(&Hosts::new(&before, voters), &mut replicas);
+        let share = usize::from(groups) * voters / usize::from(nodes + 1);
+        prop_assert_eq!(settle(&Hosts::new(&after, voters), &mut replicas), share);
+
+        let goes = NodeId(nodes);
+        let has = replicas.values().filter(|of| of.contains(&goes)).count();
+        after.entry(goes).and_modify(|host| host.leaves = true);
+        prop_assert_eq!(settle(&Hosts::new(&after, voters), &mut replicas), has);
+    }
+
     #[test]
     fn mem_06_nodes_without_zones_have_even_numbers(
         nodes in 1..8_u16,

@@ -6,7 +6,7 @@ use crate::cli::{secret, tls};
 use quorate_management::OPERATOR_METADATA;
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
-    messages_client::MessagesClient, policies_client::PoliciesClient,
+    events_client::EventsClient, messages_client::MessagesClient, policies_client::PoliciesClient,
     process_admin_client::ProcessAdminClient, tasks_client::TasksClient,
 };
 use quorate_rpc::Connector;
@@ -36,6 +36,7 @@ pub(crate) type PolicyClient = PoliciesClient<Named>;
 pub(crate) type MessageClient = MessagesClient<Named>;
 pub(crate) type ProcessClient = ProcessAdminClient<Named>;
 pub(crate) type TaskClient = TasksClient<Named>;
+pub(crate) type EventClient = EventsClient<Named>;
 
 /// Who calls, in each call's metadata, for the node's audit log: user, user id and host.
 #[derive(Clone, Debug)]
@@ -155,6 +156,7 @@ pub(crate) struct Connected {
     pub(crate) access: AccessPeer,
     pub(crate) process: ProcessClient,
     pub(crate) tasks: TaskClient,
+    pub(crate) events: EventClient,
     pub(crate) cluster: Cluster,
 }
 
@@ -222,12 +224,13 @@ async fn connect_to(
     let messages = MessagesClient::with_interceptor(channel.clone(), caller.clone());
     let process = ProcessAdminClient::with_interceptor(channel.clone(), caller.clone());
     let tasks = TasksClient::with_interceptor(channel.clone(), caller.clone());
+    let events = EventsClient::with_interceptor(channel.clone(), caller.clone());
     let mut client = AdminClient::with_interceptor(channel, caller);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
         Ok(cluster) => {
             let cluster = cluster.into_inner();
-            Ok(Connected { client, policies, messages, access, process, tasks, cluster })
+            Ok(Connected { client, policies, messages, access, process, tasks, events, cluster })
         }
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }

@@ -110,8 +110,6 @@ const LACKING: &[(&str, &str)] = &[
     ("hipe_compile", "nodes run no Erlang"),
     ("erlang_cookie_hash", "nodes have a cluster secret in place of a cookie"),
     ("erlang_cookie_sources", "nodes have a cluster secret in place of a cookie"),
-    ("consume_event_stream", "events are lines of the log: see log_tail_stream"),
-    ("message_size_stats", "sizes of messages are not counted; /metrics has those of queues"),
     ("stream_status", "there are no streams"),
     ("list_stream_connections", "there are no streams"),
     ("list_stream_consumers", "there are no streams"),

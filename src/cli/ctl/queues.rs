@@ -47,8 +47,7 @@ pub(super) async fn change(job: &Job<'_>, console: &mut Console<'_>) -> Result<(
         return match connected.client.purge_queue(request).await {
             Ok(_) => Ok(()),
             Err(status) if status.code() == Code::NotFound => {
-                let text = "Object (queue, stream, exchange, etc) was not found\n";
-                Err(Failure::new(Exit::Data, text))
+                Err(Failure::new(Exit::Unavailable, "Error:\nnot_found\n"))
             }
             Err(status) => Err(call_failure(&status)),
         };

@@ -253,8 +253,9 @@ fn queues_are_deleted_and_purged_ctl_11() {
 
         $ -n NODE purge_queue nosuch
         Purging queue 'nosuch' in vhost '/' ...
-        ! Object (queue, stream, exchange, etc) was not found
-        = 65
+        ! Error:
+        ! not_found
+        = 69
 
         $ -n NODE purge_queue orders
         Purging queue 'orders' in vhost '/' ...

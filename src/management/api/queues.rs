@@ -56,6 +56,13 @@ impl Shown<'_> {
         self.counts.ready_bytes.saturating_add(self.counts.unacknowledged_bytes)
     }
 
+    /// RabbitMQ's consumer capacity at this moment: 1 if consumers take messages as they come, 0 if some
+    /// wait or nobody consumes.
+    fn capacity(&self) -> Value {
+        let keeps_up = self.counts.consumers > 0 && self.counts.ready == 0;
+        Value::from(if keeps_up { 1.0 } else { 0.0 })
+    }
+
     /// Whatever its delivery mode, a message in a durable queue survives.
     fn persistent(&self, of_all: u64) -> Value {
         Value::from(if self.queue.durable { of_all } else { 0 })
@@ -71,7 +78,7 @@ fn seconds(ms: u64) -> Value {
 type Field = fn(&Shown<'_>) -> Value;
 
 /// The fields of a queue in lists. Counts that are not known are 0, and the state is not `running`.
-const FIELDS: [(&str, Field); 30] = [
+const FIELDS: [(&str, Field); 32] = [
     ("name", |one| Value::from(one.queue.name.as_str())),
     ("vhost", |one| Value::from(one.queue.vhost.as_str())),
     ("type", |one| Value::from(one.queue.queue_type.as_str())),
@@ -103,6 +110,8 @@ const FIELDS: [(&str, Field); 30] = [
     ("message_bytes_persistent", |one| one.persistent(one.bytes())),
     ("message_bytes_ram", |_| Value::from(0)),
     ("consumers", |one| Value::from(one.counts.consumers)),
+    ("consumer_capacity", |one| one.capacity()),
+    ("consumer_utilisation", |one| one.capacity()),
     ("memory", |one| Value::from(one.counts.memory_bytes)),
 ];
 
@@ -298,9 +307,7 @@ mod tests {
 
     /// Keys of RabbitMQ's reply that have no meaning here, or that are known only from samples.
     const WITHOUT: &[&str] = &[
-        "consumer_capacity",
         "consumer_details",
-        "consumer_utilisation",
         "deliveries",
         "garbage_collection",
         "incoming",
@@ -337,6 +344,10 @@ mod tests {
         assert_has_keys(&shown, include_str!("gold/queue.json"), WITHOUT);
         let get = |name: &str| shown.get(name).cloned().unwrap();
         assert_eq!(get("messages"), json!(5));
+        assert_eq!(get("consumer_utilisation"), json!(0.0), "nobody consumes");
+        let busy = wire::QueueCounts { consumers: 1, unacknowledged: 2, ..Default::default() };
+        let busy = shape(&known(Some(busy), true), &names());
+        assert_eq!(busy.get("consumer_capacity"), Some(&json!(1.0)));
         assert_eq!(get("oldest_message_age_seconds"), Value::Null);
         let old = wire::QueueCounts { ready: 3, oldest_age: Some(7_063), ..Default::default() };
         let shown = shape(&known(Some(old), true), &names());

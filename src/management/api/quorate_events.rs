@@ -7,8 +7,7 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::names::Names;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::page;
-use crate::wire;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Events of one node in an answer.
@@ -41,23 +40,6 @@ fn shown(cursor: &Cursor) -> String {
     parts.join(",")
 }
 
-fn shape(node: &str, event: &wire::Event) -> Value {
-    let fields: Vec<_> = event
-        .fields
-        .iter()
-        .map(|field| json!({ "name": field.name, "value": field.value }))
-        .collect();
-    json!({
-        "node": node,
-        "number": event.number,
-        "time": event.time_ms,
-        "level": event.level.to_ascii_lowercase(),
-        "target": event.target,
-        "message": event.message,
-        "fields": fields,
-    })
-}
-
 /// The newest events of all nodes, the oldest first.
 pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let mut cursor = cursor(call.query.get("since").unwrap_or_default())?;
@@ -74,7 +56,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     }
     events.sort_by_key(|(time_ms, node, event)| (*time_ms, *node, event.number));
     let events: Vec<_> =
-        events.iter().map(|(_, node, event)| shape(names.name(*node), event)).collect();
+        events.iter().map(|(_, node, event)| page::event_json(names.name(*node), event)).collect();
     let answer = json!({ "events": events, "next": shown(&cursor) });
     Ok(Answer::object(answer).without(listed.silent))
 }

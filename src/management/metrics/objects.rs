@@ -77,7 +77,13 @@ pub(super) fn queue_consumers(page: &mut Page, prefix: &str, scrape: &Scrape<'_>
 
 /// `queue_metrics`.
 pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
-    let rows: [Row<'_, QueueFigure>; 3] = [
+    let rows: [Row<'_, QueueFigure>; 4] = [
+        (
+            "queue_consumer_utilisation",
+            "gauge",
+            "1 if consumers take messages as they come, 0 if some wait or nobody consumes",
+            |queue| u64::from(queue.consumers > 0 && queue.ready == 0),
+        ),
         (
             "queue_messages_delayed",
             "gauge",
@@ -108,7 +114,7 @@ pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) 
         let age_us = match (queue.ready, queue.oldest_age_ms) {
             (0, _) => 0,
             (_, Some(age_ms)) => age_ms.saturating_mul(1_000),
-            // Not known before the first message is taken after a start.
+            // It could not be read.
             (_, None) => continue,
         };
         page.sample_text(&name, &labels(queue), &seconds(age_us));

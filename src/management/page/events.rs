@@ -7,6 +7,7 @@
 use crate::admin::check;
 use crate::wire::{self, events_server::Events};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -55,6 +56,22 @@ impl Ring {
 /// The newest events of this process above a number, the oldest first.
 pub(crate) fn newest(since: u64, most: usize) -> Vec<wire::Event> {
     NEWEST.lock().since(since, most)
+}
+
+/// An event as operators read it; `node` is the name of the node where it happened.
+#[must_use]
+pub fn event_json(node: &str, event: &wire::Event) -> Value {
+    let field = |it: &wire::EventField| json!({ "name": it.name, "value": it.value });
+    let fields: Vec<_> = event.fields.iter().map(field).collect();
+    json!({
+        "node": node,
+        "number": event.number,
+        "time": event.time_ms,
+        "level": event.level.to_ascii_lowercase(),
+        "target": event.target,
+        "message": event.message,
+        "fields": fields,
+    })
 }
 
 /// A text that stops at a bound.

@@ -25,7 +25,7 @@ use quorate_broker::Broker;
 use std::sync::Arc;
 
 pub(crate) use events::newest;
-pub use events::{EventRecorder, EventService};
+pub use events::{EventRecorder, EventService, event_json};
 pub(crate) use login::is_of_this_site;
 pub use session::Sessions;
 pub(crate) use session::repeats;

@@ -188,6 +188,7 @@ impl Driver {
         }
         let violated = self.invariants.check(&self.world, self.sim.elapsed());
         assert!(violated.is_none(), "{violated:?}");
+        self.end_stopped();
         self.harm_voters();
         self.move_members();
         let due = |(at, _): &mut (Duration, Repair)| *at <= now;
@@ -200,7 +201,7 @@ impl Driver {
         (FORMATION..FAULTS).contains(&self.sim.elapsed())
     }
 
-    fn is_up(&self, node: NodeId) -> bool {
+    pub fn is_up(&self, node: NodeId) -> bool {
         self.world.running.lock().contains_key(&node)
     }
 }
@@ -295,6 +296,7 @@ impl Driver {
             linked.iter().for_each(|other| self.sim.partition(host(node), host(*other)));
         }
         self.world.health.lock().insert(node, health);
+        self.change_launch(node);
         self.invariants.ended(node, self.sim.elapsed());
         drop(self.world.running.lock().remove(&node));
         self.sim.crash(host(node));

@@ -10,7 +10,7 @@ use quorate_broker::{Applicant, Broker, Entrance, Joined, MemberError};
 use quorate_catalog::Newcomer;
 use quorate_rpc::{ClusterCell, Links, chance};
 use quorate_storage::{Database, StorageError};
-use quorate_types::{GroupId, MachineVersion, NodeId, ReplicaNumber};
+use quorate_types::{GroupId, NodeId, ReplicaNumber};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -21,6 +21,8 @@ use tokio::{
 const ANSWER: Duration = Duration::from_secs(2);
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Longest time for handing leaderships over before a stop.
+const HAND_OVER: Duration = Duration::from_secs(5);
 
 /// Answers those who ask a node, as long as its process runs.
 pub async fn answer(world: Arc<World>, me: NodeId, broker: Broker, cluster: ClusterCell) {
@@ -48,11 +50,32 @@ async fn carry_out(
             let replaced = operator.replace_member(node).await;
             world.trace.note(&format!("node {me} is to replace node {node}: {replaced:?}"));
         }
+        Request::Drain => {
+            let drained = operator.drain().await;
+            world.trace.note(&format!("node {me} is to be drained: {drained:?}"));
+            world.membership.set_drained(me, drained.is_ok());
+        }
+        Request::Revive => {
+            operator.revive().await;
+            world.membership.set_drained(me, false);
+        }
+        Request::Stop => stop(&world, me).await,
         Request::Forget { node, running } => {
             let forgotten = operator.forget_member(node, running).await;
             world.trace.note(&format!("node {me} is to forget node {node}: {forgotten:?}"));
         }
     }
+}
+
+/// Stops a node, as `quorate` does it.
+async fn stop(world: &World, me: NodeId) {
+    let groups = world.running.lock().get(&me).map(|(_, groups)| Arc::clone(groups));
+    if let Some(groups) = groups {
+        let kept = groups.hand_over_all(HAND_OVER).await;
+        world.trace.note(&format!("node {me} stops, and leads {kept:?}"));
+        groups.stop().await;
+    }
+    world.membership.has_stopped(me);
 }
 
 /// Enters the cluster with a directory that has nothing of the catalog, unless it is one that is to found
@@ -68,16 +91,16 @@ pub async fn enter(
     if database.group(GroupId::CATALOG)?.log_state().last.is_some() {
         return Ok(None);
     }
-    let identity = database.identity();
+    let (identity, launch) = (database.identity(), world.membership.launch(me));
     let newcomer = Newcomer {
         node: me,
         incarnation: identity.incarnation,
-        address: me.to_string(),
+        address: launch.address(me),
         zone: String::new(),
     };
     let applicant = Applicant {
         newcomer,
-        machine_newest: MachineVersion::NEWEST,
+        machine_newest: launch.version,
         replaces_lost_disk,
         nodes: NODES.into_iter().chain([me]).collect(),
     };

@@ -1,7 +1,8 @@
 //! Three whole nodes in one process, on simulated disks and a simulated network, driven by a seed:
 //! clients publish, nodes are killed, cut off and repaired, and all queues are emptied in the end; in
-//! two of five seeds a fourth node joins and is forgotten, and nodes lose their disks. No confirmed
-//! message may be lost or come twice, and the same seed must give the same trace.
+//! two of five seeds a fourth node joins and is forgotten, and nodes lose their disks, are drained, come
+//! back at other addresses, and are upgraded one by one. No confirmed message may be lost or come twice,
+//! and the same seed must give the same trace.
 //!
 //! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -17,6 +18,7 @@ mod moves;
 mod node;
 #[cfg(feature = "planted-bugs")]
 mod planted;
+mod restarts;
 mod run;
 mod system_chance;
 mod world;
@@ -37,7 +39,7 @@ const REPEAT_EVERY: u64 = 5;
 const HAVE_FOUND: [u64; 1] = [1034];
 
 /// Texts of which each must be in the trace of some seed: proof that the faults happened.
-const REACHED: [&str; 18] = [
+const REACHED: [&str; 23] = [
     "installing a snapshot",
     "loses its power",
     "has lost its power while it started",
@@ -56,6 +58,11 @@ const REACHED: [&str; 18] = [
     "the groups rest after Forget { running: true }",
     "the groups rest after Forget { running: false }",
     "the groups rest after Replace",
+    "the groups rest after Drain",
+    "the groups rest after Rolling",
+    "the groups rest after NewAddress",
+    "the groups rest after Upgrade",
+    "version: MachineVersion(2)",
 ];
 
 /// Number of seeds from which on every text of [`REACHED`] is required.

@@ -3,7 +3,7 @@
 use crate::world::NODES;
 use parking_lot::Mutex;
 use quorate_broker::{Applicant, Entrance, MemberError};
-use quorate_types::{Incarnation, NodeId};
+use quorate_types::{Incarnation, MachineVersion, NodeId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,6 +16,28 @@ pub const GUEST: NodeId = NodeId(4);
 /// Of so many seeds two have such nodes. One of the two repeats itself.
 const MOVING_ONE_OF: u64 = 5;
 
+/// One of so many of those seeds begins with a release that knows an early machine version only.
+const OLD_ONE_OF: u64 = 2;
+
+/// What a node's process is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// How often the node's address has changed.
+    pub moved: u32,
+    /// The newest machine version that its release knows (MEM 15).
+    pub version: MachineVersion,
+}
+
+impl Launch {
+    /// The address that a process of the node has.
+    pub fn address(self, node: NodeId) -> String {
+        match self.moved {
+            0 => node.to_string(),
+            moved => format!("{node}@{moved}"),
+        }
+    }
+}
+
 /// What a node is asked by a process that enters the cluster, or by an operator.
 pub enum Request {
     Enter(Applicant, oneshot::Sender<Result<Entrance, MemberError>>),
@@ -25,6 +47,11 @@ pub enum Request {
         node: NodeId,
         running: bool,
     },
+    /// Of the asked node itself (MEM 13).
+    Drain,
+    Revive,
+    /// The asked node itself shall stop, as `quorate` does it on SIGTERM.
+    Stop,
 }
 
 /// Who shall be a member.
@@ -45,14 +72,66 @@ struct State {
     is_guest_forgotten: bool,
     /// Nodes that have ended, since they were forgotten.
     gone: BTreeSet<NodeId>,
+    launches: BTreeMap<NodeId, Launch>,
+    /// Nodes whose processes are drained.
+    drained: BTreeSet<NodeId>,
+    /// Nodes whose processes have stopped, since they were asked to.
+    stopped: BTreeSet<NodeId>,
     /// Until then a former process may count as living, and what it held is not given to others.
     former_until: Duration,
 }
 
 impl Membership {
     pub fn new(seed: u64) -> Self {
-        let state = State { members: NODES.into(), ..State::default() };
-        Self { is_moving: seed % MOVING_ONE_OF < 2, state: Mutex::new(state) }
+        let is_moving = seed % MOVING_ONE_OF < 2;
+        let is_old = is_moving && (seed / MOVING_ONE_OF).is_multiple_of(OLD_ONE_OF);
+        let older = MachineVersion::NEWEST.0 - MachineVersion::FIRST.0;
+        let before = u32::try_from(seed / MOVING_ONE_OF / OLD_ONE_OF % u64::from(older)).unwrap();
+        let version = match is_old {
+            true => MachineVersion(MachineVersion::FIRST.0 + before),
+            false => MachineVersion::NEWEST,
+        };
+        let launch = |node| (node, Launch { moved: 0, version });
+        let launches = NODES.into_iter().map(launch).collect();
+        let state = State { members: NODES.into(), launches, ..State::default() };
+        Self { is_moving, state: Mutex::new(state) }
+    }
+
+    /// What the next process of a node is started with. The guest has the newest release.
+    pub fn launch(&self, node: NodeId) -> Launch {
+        let launch = self.state.lock().launches.get(&node).copied();
+        launch.unwrap_or(Launch { moved: 0, version: MachineVersion::NEWEST })
+    }
+
+    pub fn set_launch(&self, node: NodeId, launch: Launch) {
+        self.state.lock().launches.insert(node, launch);
+    }
+
+    /// The node that has this address now, if any has.
+    pub fn at(&self, address: &str) -> Option<NodeId> {
+        self.nodes().into_iter().find(|node| self.launch(*node).address(*node) == address)
+    }
+
+    /// A node's process is drained, or is not any more.
+    pub fn set_drained(&self, node: NodeId, is_drained: bool) {
+        let mut state = self.state.lock();
+        match is_drained {
+            true => state.drained.insert(node),
+            false => state.drained.remove(&node),
+        };
+    }
+
+    pub fn is_drained(&self, node: NodeId) -> bool {
+        self.state.lock().drained.contains(&node)
+    }
+
+    /// A node's process has stopped, since it was asked to.
+    pub fn has_stopped(&self, node: NodeId) {
+        self.state.lock().stopped.insert(node);
+    }
+
+    pub fn take_stopped(&self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.state.lock().stopped)
     }
 
     /// All nodes that there may be.
@@ -107,7 +186,10 @@ impl Membership {
     }
 
     pub fn started(&self, node: NodeId, directory: Incarnation) {
-        self.state.lock().directories.insert(node, directory);
+        let mut state = self.state.lock();
+        state.directories.insert(node, directory);
+        // A draining ends with its process.
+        state.drained.remove(&node);
     }
 
     pub fn directory(&self, node: NodeId) -> Option<Incarnation> {

@@ -1,17 +1,19 @@
-//! Changes of the membership, one after the other, in seeds that have them: a fourth node joins and is
-//! forgotten, and nodes lose their disks and are replaced. Each ends when all groups are where the
-//! placement says, and the next begins only then: two lost disks at once would lose messages.
+//! What operators do, one after the other, in seeds that have it: a fourth node joins and is forgotten,
+//! nodes lose their disks and are replaced, are drained and revived, and are restarted (`restarts`). Each
+//! ends when all groups are where the placement says, and the next begins only then: two lost disks at
+//! once would lose messages.
 
 use crate::{
     chance::Chance,
     driver::Driver,
     membership::{GUEST, Request},
+    restarts::{Restarts, Why},
     world::{Health, NODES, host},
 };
 use quorate_catalog::{Catalog, MemberState};
 use quorate_raft::Groups;
 use quorate_storage::simulated::Disk;
-use quorate_types::{GroupId, NodeId, ReplicaId};
+use quorate_types::{GroupId, MachineVersion, NodeId, ReplicaId};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// Between two looks at the members.
@@ -20,8 +22,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const REQUEST: Duration = Duration::from_millis(1_000);
 /// From one change to the next, in milliseconds.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 200..=2_000;
-/// Of so many changes one is the loss of a disk.
-const LOSS_ONE_OF: u64 = 3;
+/// How long a node is drained, in milliseconds.
+const DRAINED_MS: std::ops::RangeInclusive<u64> = 500..=3_000;
 /// Replicas of a queue group.
 const REPLICAS: usize = 3;
 /// A former process counts as dead after the time of DLV 5, which includes leases.
@@ -39,20 +41,27 @@ enum Change {
         node: NodeId,
         by_itself: bool,
     },
+    /// `revived`: the operator has begun to revive it.
+    Drain {
+        node: NodeId,
+        revived: bool,
+    },
+    Restart(Why),
 }
 
 /// The changes of a seed.
 pub struct Moves {
     /// Apart, so that seeds without changes keep their meaning.
-    chance: Chance,
+    pub chance: Chance,
     change: Option<Change>,
-    due: Duration,
+    pub restarts: Restarts,
+    pub due: Duration,
 }
 
 impl Moves {
     pub fn new(seed: u64) -> Self {
         let chance = Chance::new(seed.wrapping_add(2 << 32));
-        Self { chance, change: None, due: Duration::ZERO }
+        Self { chance, change: None, restarts: Restarts::default(), due: Duration::ZERO }
     }
 }
 
@@ -65,8 +74,9 @@ impl Driver {
         }
         self.moves.due = now + LOOK;
         match self.moves.change {
-            Some(change) if self.is_at_rest() => self.end_change(change),
+            Some(change) if self.is_done(change) => self.end_change(change),
             Some(change) => self.ask_for(change),
+            None if self.may_fail() && self.is_old() => self.restart(Why::Upgrade),
             None if self.may_fail() && now >= self.quiet_until && self.is_at_rest() => {
                 self.begin_change();
             }
@@ -79,22 +89,49 @@ impl Driver {
         !self.world.membership.is_moving || self.moves.change.is_none() && self.is_at_rest()
     }
 
+    /// All that the change does has been done, and the groups are where they shall be.
+    fn is_done(&self, change: Change) -> bool {
+        let is_over = match change {
+            Change::Drain { node, revived } => {
+                revived && !self.world.membership.is_drained(node) && self.is_up(node)
+            }
+            Change::Restart(_) => self.moves.restarts.is_over(),
+            Change::Join | Change::Forget { .. } | Change::Replace { .. } => true,
+        };
+        is_over && self.is_at_rest()
+    }
+
     fn begin_change(&mut self) {
         let members: Vec<NodeId> = self.world.membership.members().into_iter().collect();
-        let change = if self.moves.chance.below(LOSS_ONE_OF) == 0 {
-            let node = self.moves.chance.one_of(&members);
-            let by_itself = self.moves.chance.below(2) == 0;
-            self.lose_disk(node, by_itself);
-            Change::Replace { node, by_itself }
-        } else if members.contains(&GUEST) {
-            let running = self.moves.chance.below(2) == 0;
-            self.dismiss(running);
-            Change::Forget { running }
-        } else {
-            self.invite();
-            Change::Join
-        };
-        self.moves.change = Some(change);
+        let node = self.moves.chance.one_of(&members);
+        match self.moves.chance.below(8) {
+            0 | 1 => {
+                let by_itself = self.moves.chance.below(2) == 0;
+                self.lose_disk(node, by_itself);
+                self.moves.change = Some(Change::Replace { node, by_itself });
+            }
+            2 => {
+                self.note(&format!("node {node} is to be drained"));
+                self.moves.change = Some(Change::Drain { node, revived: false });
+            }
+            3 => self.restart(Why::Rolling),
+            4 => self.restart(Why::NewAddress),
+            _ if members.contains(&GUEST) => {
+                let running = self.moves.chance.below(2) == 0;
+                self.dismiss(running);
+                self.moves.change = Some(Change::Forget { running });
+            }
+            _ => {
+                self.invite();
+                self.moves.change = Some(Change::Join);
+            }
+        }
+    }
+
+    fn restart(&mut self, why: Why) {
+        self.note(&format!("nodes are restarted: {why:?}"));
+        self.plan_restarts(why);
+        self.moves.change = Some(Change::Restart(why));
     }
 
     fn end_change(&mut self, change: Change) {
@@ -102,7 +139,14 @@ impl Driver {
             // Its process may not have heard of it.
             self.stop_guest();
         }
-        self.note(&format!("the groups rest after {change:?}"));
+        let what = match change {
+            Change::Restart(why) => format!("{why:?}"),
+            Change::Join
+            | Change::Forget { .. }
+            | Change::Replace { .. }
+            | Change::Drain { .. } => format!("{change:?}"),
+        };
+        self.note(&format!("the groups rest after {what}"));
         let pause = self.moves.chance.between(*PAUSE_MS.start(), *PAUSE_MS.end());
         self.moves.due += Duration::from_millis(pause);
         self.moves.change = None;
@@ -161,11 +205,28 @@ impl Driver {
             Change::Join | Change::Replace { by_itself: true, .. } => return,
             Change::Replace { node, by_itself: false } => (node, Request::Replace(node)),
             Change::Forget { running } => (GUEST, Request::Forget { node: GUEST, running }),
+            Change::Drain { node, revived } => return self.drain(node, revived),
+            Change::Restart(_) => return self.see_to_restarts(),
         };
         self.moves.due += REQUEST;
         let others: Vec<NodeId> = NODES.into_iter().filter(|other| *other != node).collect();
         let asked = self.moves.chance.one_of(&others);
         self.world.membership.ask(asked, request);
+    }
+
+    /// Asks a node to be drained until it is, and some time later to be revived. What ends its process ends
+    /// its draining too.
+    fn drain(&mut self, node: NodeId, revived: bool) {
+        self.moves.due += REQUEST;
+        if revived {
+            self.world.membership.ask(node, Request::Revive);
+        } else if self.world.membership.is_drained(node) {
+            self.moves.change = Some(Change::Drain { node, revived: true });
+            let lasts = self.moves.chance.between(*DRAINED_MS.start(), *DRAINED_MS.end());
+            self.moves.due += Duration::from_millis(lasts);
+        } else {
+            self.world.membership.ask(node, Request::Drain);
+        }
     }
 
     /// All nodes that shall be members run, and say that they and no others are members; all groups are
@@ -184,8 +245,11 @@ impl Driver {
         let catalog = groups.catalog();
         let known: BTreeSet<NodeId> = catalog.members().map(|(member, _)| member).collect();
         let all_work = catalog.members().all(|(member, record)| {
-            let directory = self.world.membership.directory(member);
-            record.state == MemberState::Member && directory == Some(record.incarnation)
+            let membership = &self.world.membership;
+            let directory = membership.directory(member);
+            record.state == MemberState::Member
+                && directory == Some(record.incarnation)
+                && record.address == membership.launch(member).address(member)
         });
         let queues = catalog.placements().filter(|(group, _)| *group != GroupId::CATALOG);
         let mut queues = queues.map(|(_, placement)| placement);
@@ -193,7 +257,8 @@ impl Driver {
             && queues.all(|it| it.replicas.len() == REPLICAS && it.nodes().is_subset(members));
         let has: BTreeSet<(GroupId, ReplicaId)> =
             groups.all().map(|group| (group.id(), group.name())).collect();
-        known == *members && all_work && complete && has == shall_have(&catalog, node)
+        let is_newest = catalog.machine() == MachineVersion::NEWEST;
+        is_newest && known == *members && all_work && complete && has == shall_have(&catalog, node)
     }
 }
 

@@ -61,7 +61,8 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
     let database = open(world, me)?;
     tokio::spawn(step(Arc::clone(world), me, Arc::clone(&database)));
     let identity = database.identity();
-    world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
+    let launch = world.membership.launch(me);
+    world.trace.note(&format!("node {me} starts, boot {}, with {launch:?}", identity.boot.0));
     world.membership.started(me, identity.incarnation);
     let cluster = ClusterCell::new(identity.cluster, identity.epoch);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
@@ -76,7 +77,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
         secret: ClusterSecret::new(b"the secret of the simulation")?,
         tls: None,
         cluster: cluster.clone(),
-        machine: MachineCell::default(),
+        machine: MachineCell::new(launch.version),
         lane_bytes: 16 << 20,
     };
     let links = Links::simulated(config, broker.link_handler(inbox.clone()), dialer(world, me));
@@ -149,9 +150,17 @@ fn fatal(
 fn dialer(world: &Arc<World>, me: NodeId) -> SimulatedConnect {
     let world = Arc::clone(world);
     Box::new(move |address| {
-        let nodes = world.membership.nodes();
-        let to = nodes.into_iter().find(|node| node.to_string() == address).unwrap();
-        Box::pin(Arc::clone(&world).connect(me, to))
+        let (world, to) = (Arc::clone(&world), world.membership.at(&address));
+        Box::pin(async move {
+            match to {
+                Some(to) => world.connect(me, to).await,
+                // Nobody has it any more.
+                None => {
+                    sleep(Duration::from_millis(1)).await;
+                    Err(io::ErrorKind::ConnectionRefused.into())
+                }
+            }
+        })
     })
 }
 
@@ -201,7 +210,7 @@ fn settings(world: &World, me: NodeId, database: &Database) -> BrokerSettings {
         peers: others(me).map(|node| (node, node.to_string())).collect(),
         queue_replicas: None,
         zone: String::new(),
-        rpc_address: me.to_string(),
+        rpc_address: world.membership.launch(me).address(me),
         amqp_address: String::new(),
         shape: ClusterShape { cluster: ClusterId(chance::random()), queue_groups: QUEUE_GROUPS },
         default_queue_type: QueueType::Quorum,

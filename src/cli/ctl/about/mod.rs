@@ -1,9 +1,11 @@
 //! What a node tells about itself: versions, settings, memory, log, resolver, threads
 //! (`rabbitmq-diagnostics`).
 
+mod events;
 mod log;
 mod manuals;
 mod memory;
+mod sizes;
 mod threads;
 
 pub(crate) use manuals::MANUALS;
@@ -41,6 +43,8 @@ pub(crate) enum AboutVerb {
     MemoryBreakdown,
     ThreadStats,
     MetadataStore,
+    MessageSizes,
+    EventStream,
 }
 
 /// Answers a question about a node.
@@ -64,6 +68,14 @@ pub(super) async fn run(
             Ok(())
         }
         V::ThreadStats => threads::stats(job, &mut connected, console).await,
+        V::EventStream => events::stream(job, &mut connected, console).await,
+        V::MessageSizes => {
+            let options = &job.invocation.options;
+            let formatter = options.formatter.unwrap_or(Formatter::Pretty);
+            let sheet = sizes::sheet(&connected.cluster);
+            console.say(&render(&sheet, formatter, options.headers()));
+            Ok(())
+        }
         V::MetadataStore => {
             let sheet = replicas::status_of(&connected.cluster, 0);
             let options = &job.invocation.options;
@@ -91,7 +103,7 @@ pub(super) async fn run(
 /// The time that a question itself takes.
 pub(super) fn duration(verb: AboutVerb, job: &Job<'_>) -> Result<Duration, Failure> {
     match verb {
-        AboutVerb::LogTailStream => log::duration(job),
+        AboutVerb::LogTailStream | AboutVerb::EventStream => log::duration(job),
         AboutVerb::ThreadStats => threads::interval(job),
         AboutVerb::ServerVersion
         | AboutVerb::ErlangVersion
@@ -107,7 +119,8 @@ pub(super) fn duration(verb: AboutVerb, job: &Job<'_>) -> Result<Duration, Failu
         | AboutVerb::TlsVersions
         | AboutVerb::CipherSuites
         | AboutVerb::MemoryBreakdown
-        | AboutVerb::MetadataStore => Ok(Duration::ZERO),
+        | AboutVerb::MetadataStore
+        | AboutVerb::MessageSizes => Ok(Duration::ZERO),
     }
 }
 
@@ -151,6 +164,10 @@ fn banner(verb: AboutVerb, job: &Job<'_>, node: &str) -> Result<String, Failure>
             format!("Will collect runtime thread stats on {node} for {seconds} seconds...")
         }
         V::MetadataStore => format!("Status of metadata store on node {node} ..."),
+        V::MessageSizes => {
+            format!("Gathering message size statistics across the cluster using node {node} ...")
+        }
+        V::EventStream => format!("Streaming events from node {node} ..."),
     })
 }
 
@@ -214,7 +231,9 @@ fn described(
         | AboutVerb::ResolveHostname
         | AboutVerb::MemoryBreakdown
         | AboutVerb::ThreadStats
-        | AboutVerb::MetadataStore => resolver(name),
+        | AboutVerb::MetadataStore
+        | AboutVerb::MessageSizes
+        | AboutVerb::EventStream => resolver(name),
     }
 }
 

@@ -103,6 +103,8 @@ fn the_log_is_read_from_its_end_ctl_12() {
         "-n NODE log_tail -N none",
         "-n NODE -q log_tail_stream -d 0.3",
         "-n NODE log_tail_stream -d soon",
+        "-n NODE consume_event_stream -d 0.3",
+        "-n NODE message_size_stats --formatter csv",
         "-n NODE set_log_level debug",
         "-n NODE set_log_level warning",
         "-n NODE set_log_level loud",

@@ -13,10 +13,12 @@ use quorate_catalog::{
     UserRecord, VhostRecord,
 };
 use quorate_management::wire::{
-    access_server::AccessServer, admin_server::AdminServer,
+    access_server::AccessServer, admin_server::AdminServer, events_server::EventsServer,
     process_admin_server::ProcessAdminServer,
 };
-use quorate_management::{AccessService, AdminService, Peers, ProcessService, Pulses, Source};
+use quorate_management::{
+    AccessService, AdminService, EventService, Peers, ProcessService, Pulses, Source,
+};
 use quorate_rpc::{Connector, Door};
 use quorate_tls::Stream;
 use quorate_types::*;
@@ -101,6 +103,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
                 .add_service(service)
                 .add_service(access)
                 .add_service(process)
+                .add_service(EventsServer::new(EventService))
                 .serve_with_incoming(incoming)
                 .await
                 .unwrap();
@@ -320,6 +323,7 @@ impl Source for World {
             memory_limit_bytes: 4_000_000_000,
             disk_free_bytes: 78_992_600_000,
             disk_free_limit_bytes: 1_000_000_000,
+            message_sizes: HistogramView { counts: vec![6, 1, 1], ..HistogramView::default() },
         }
     }
 

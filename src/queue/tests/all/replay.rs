@@ -48,11 +48,12 @@ impl Replica {
     fn start(records: &BTreeMap<RecordKey, Record>, store: &TestStore, index: LogIndex) -> Self {
         // The order of records does not matter.
         let records = records.iter().rev().map(|(key, record)| (*key, record.clone()));
-        let machine = Machine::load(Home::Group(GroupId(1)), records).unwrap();
+        let mut machine = Machine::load(Home::Group(GroupId(1)), records).unwrap();
         let mut store = store.clone();
         store.change(index, &machine.dead_ranges());
         store.check(&machine);
         store.compact();
+        machine.learn_oldest(&store);
         Self { machine, store, out: Output::default() }
     }
 
@@ -62,6 +63,16 @@ impl Replica {
         self.machine.apply(index, entry, &self.store, &mut self.out).unwrap();
         self.store.change(index, &self.out.changes);
         self.store.compact();
+    }
+}
+
+/// A replica knows after its start how old each queue's oldest ready message is. The one that it was copied
+/// from may know only when the message before that was enqueued.
+fn knows_ages(world: &World, replica: &Replica) {
+    for queue in replica.machine.queues() {
+        let [view, before] = [&replica.machine, &world.machine].map(|it| it.queue(queue).unwrap());
+        assert_eq!(view.oldest.is_some(), view.ready > 0, "{queue}");
+        assert!(before.oldest.is_none() || before.oldest <= view.oldest, "{queue}");
     }
 }
 
@@ -109,7 +120,9 @@ pub fn replay_by(restarts: &[bool], mut next: impl FnMut(&World) -> Option<Entry
             for key in keys {
                 assert_eq!(world.machine.record(key).as_ref(), checkpoint.records.get(&key));
             }
-            replicas.push(Replica::start(&checkpoint.records, &world.store, world.index));
+            let replica = Replica::start(&checkpoint.records, &world.store, world.index);
+            knows_ages(&world, &replica);
+            replicas.push(replica);
             if replicas.len() > 3 {
                 replicas.remove(0);
             }

@@ -103,7 +103,9 @@ impl Clients {
         };
         loop {
             sleep(Duration::from_millis(50)).await;
-            if let Ok(connection) = self.broker.connect(info.clone())
+            // The port of a drained node refuses clients.
+            if !*self.broker.views().drained().borrow()
+                && let Ok(connection) = self.broker.connect(info.clone())
                 && connection.open_channel(CHANNEL).is_ok()
             {
                 return connection;
