@@ -70,10 +70,15 @@ impl Plan<'_> {
         let placements = || self.catalog.placements();
         let moving = placements().filter(|(_, placement)| !placement.is_reached());
         let others = placements().filter(|(_, placement)| placement.is_reached() && can_move);
-        let (group, placement) = moving
+        let found = moving
             .chain(others)
-            .find(|(_, placement)| !self.is_sound(placement) && !self.waits(placement))?;
-        Some(place(group, placement, self.repaired(group, placement)))
+            .find(|(_, placement)| !self.is_sound(placement) && !self.waits(placement));
+        match found {
+            Some((group, placement)) => {
+                Some(place(group, placement, self.repaired(group, placement)))
+            }
+            None => self.give_way(),
+        }
     }
 
     /// A step towards groups that are complete, and evenly spread over zones and nodes.
@@ -134,6 +139,35 @@ impl Plan<'_> {
         let kind = |group: GroupId| (group == GroupId::CATALOG) == of_catalog;
         let placements = self.catalog.placements().filter(|(group, _)| kind(*group));
         placements.map(|(group, placement)| (group, placement.nodes())).collect()
+    }
+
+    /// A group that moves to a node that does not run goes back to the nodes where it was, if others wait
+    /// for a repair: the node may never return.
+    fn give_way(&self) -> Option<MemberCommand> {
+        let needs_repair = |placement: &PlacementRecord| {
+            placement.is_reached() && !self.is_sound(placement) && !self.waits(placement)
+        };
+        if !self.catalog.placements().any(|(_, placement)| needs_repair(placement)) {
+            return None;
+        }
+        let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
+        let mut held_up =
+            moving.filter(|(_, it)| it.replicas.iter().any(|replica| self.is_away(replica.node)));
+        held_up.find_map(|(group, placement)| {
+            let works = |node: &NodeId| {
+                self.all.get(node).is_some_and(|host| !host.leaves) && !self.is_away(*node)
+            };
+            let former: BTreeSet<NodeId> =
+                placement.before.first()?.iter().map(|replica| replica.node).collect();
+            former.iter().all(works).then(|| place(group, placement, former))
+        })
+    }
+
+    /// The node takes replicas, but does not run.
+    fn is_away(&self, node: NodeId) -> bool {
+        let takes =
+            |hosts: &BTreeMap<NodeId, Host>| hosts.get(&node).is_some_and(|host| host.takes);
+        takes(self.all) && !takes(self.hosts)
     }
 
     fn is_sound(&self, placement: &PlacementRecord) -> bool {

@@ -89,6 +89,15 @@ impl Catalog {
         })
     }
 
+    /// The nodes whose replicas of the group may vote, but are lost or shall go (MEM 10, MEM 11). A node
+    /// stays one of them until the group has reached a placement without such a replica.
+    #[must_use]
+    pub fn lost_replicas(&self, group: GroupId) -> BTreeSet<NodeId> {
+        let candidates = self.placement(group).into_iter().flat_map(PlacementRecord::candidates);
+        let lost = candidates.flatten().filter(|replica| !self.can_act(**replica));
+        lost.map(|replica| replica.node).collect()
+    }
+
     /// True if a node may delete the replica: a placement that is newer than the replica and lacks
     /// it is reached (MEM 9). False on a copy that is older than the placement that brought the
     /// replica. A member's replica of the catalog is never deleted.

@@ -139,6 +139,7 @@ pub(crate) fn prepare(
             boot: identity.boot,
             former_boots: identity.former,
             incarnation: identity.incarnation,
+            address: settings.rpc_address().to_string(),
             peers: peers(settings),
             secret,
             tls,

@@ -281,6 +281,7 @@ pub(crate) fn placement(view: &PlacementView) -> wire::Placement {
         group: u32::from(view.group.0),
         nodes: nodes(&view.nodes),
         former: nodes(&view.former),
+        lost: nodes(&view.lost),
     }
 }
 

@@ -56,7 +56,7 @@ impl AppendSessions {
                 return;
             }
         };
-        member.catch_up().heard(request.leader_commit);
+        member.catch_up().heard(&request.vote, request.leader_commit);
         let mut sessions = self.0.lock();
         let key = (origin.peer.node, member.id());
         let present = sessions.get(&key);

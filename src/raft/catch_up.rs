@@ -1,44 +1,60 @@
-//! Whether a replica has come, since the start of the process, as far as its group had come by then.
+//! What a replica has heard from the leaders of its group since the start of the process: whether it has
+//! come as far as the group had come by then, and how long ago a leader spoke.
 //!
-//! A group that loses another replica before that commits nothing until this one has caught up. So a
+//! A group that loses another replica before this one has caught up commits nothing until then. So a
 //! node is not ready before, and nodes are restarted one after the other by that (MEM 13).
 
-use crate::type_config::LogId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::type_config::{LogId, Vote};
+use parking_lot::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// No leader has said how far the group has come.
-const UNKNOWN: u64 = u64::MAX;
+/// What leaders have said.
+#[derive(Debug, Default)]
+pub(crate) struct CatchUp(Mutex<Option<Heard>>);
 
-/// The index that the replica has to reach.
-#[derive(Debug)]
-pub(crate) struct CatchUp(AtomicU64);
-
-impl Default for CatchUp {
-    fn default() -> Self {
-        Self(AtomicU64::new(UNKNOWN))
-    }
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// The newest term whose leader has spoken.
+    term: u64,
+    /// What it said at first that is committed: the index that the replica has to reach.
+    target: u64,
+    /// When it spoke last.
+    at: Instant,
 }
 
 impl CatchUp {
-    /// A leader has said what is committed. Only the first time counts: the replica of a busy group is
-    /// always a little behind.
-    pub(crate) fn heard(&self, committed: Option<LogId>) {
-        let index = committed.map_or(0, |id| id.index);
-        // Another append was first.
-        let _ = self.0.compare_exchange(UNKNOWN, index, Ordering::Relaxed, Ordering::Relaxed);
+    /// A leader has said how far the group has come. Only the first time of each term counts, since the
+    /// replica of a busy group is always a little behind; a leader that was deposed meanwhile counts not
+    /// at all.
+    pub(crate) fn heard(&self, vote: &Vote, committed: Option<LogId>) {
+        let (term, at) = (vote.leader_id.term, Instant::now());
+        let mut heard = self.0.lock();
+        match heard.as_mut().filter(|heard| heard.term >= term) {
+            Some(heard) if heard.term == term => heard.at = at,
+            Some(_) => {}
+            None => {
+                let target = committed.map_or(0, |id| id.index);
+                *heard = Some(Heard { term, target, at });
+            }
+        }
     }
 
     /// True if the replica has applied what was committed then.
     pub(crate) fn is_reached_by(&self, applied: u64) -> bool {
-        let target = self.0.load(Ordering::Relaxed);
-        target != UNKNOWN && applied >= target
+        self.0.lock().is_some_and(|heard| applied >= heard.target)
+    }
+
+    /// True if a leader has spoken within this time.
+    pub(crate) fn has_heard_within(&self, time: Duration) -> bool {
+        self.0.lock().is_some_and(|heard| heard.at.elapsed() < time)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::type_config::log_id_of;
+    use crate::type_config::{log_id_of, vote};
 
     fn at(index: u64) -> Option<LogId> {
         Some(log_id_of(1, index))
@@ -48,9 +64,32 @@ mod tests {
     fn what_was_committed_at_first_is_to_be_reached() {
         let catch_up = CatchUp::default();
         assert!(!catch_up.is_reached_by(1_000), "no leader has said anything");
-        catch_up.heard(at(70));
-        catch_up.heard(at(90));
+        catch_up.heard(&vote(5, 1, true), at(70));
+        catch_up.heard(&vote(5, 1, true), at(90));
         assert!(!catch_up.is_reached_by(69));
         assert!(catch_up.is_reached_by(70));
+    }
+
+    #[test]
+    fn a_deposed_leader_does_not_know_how_far_its_group_has_come() {
+        let catch_up = CatchUp::default();
+        catch_up.heard(&vote(5, 1, true), at(70));
+        catch_up.heard(&vote(6, 2, true), at(90));
+        catch_up.heard(&vote(5, 1, true), at(71));
+        assert!(!catch_up.is_reached_by(89));
+        assert!(catch_up.is_reached_by(90));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_says_nothing_more_is_not_heard() {
+        let catch_up = CatchUp::default();
+        let second = Duration::from_secs(1);
+        assert!(!catch_up.has_heard_within(second));
+        catch_up.heard(&vote(5, 1, true), None);
+        tokio::time::advance(second / 2).await;
+        assert!(catch_up.has_heard_within(second));
+        catch_up.heard(&vote(4, 3, true), None);
+        tokio::time::advance(second / 2).await;
+        assert!(!catch_up.has_heard_within(second));
     }
 }

@@ -10,11 +10,7 @@ use crate::{aligned_runtime::every, group::Group, leadership, shared::Shared};
 use futures::future::join_all;
 use quorate_rpc::PeerHello;
 use quorate_types::{GroupId, NodeId};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often a drained node checks its groups.
@@ -85,9 +81,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         join_all(shared.all().map(async |group| leadership::hand_over_once(&shared, &group).await))
             .await;
-        let reached = shared.reach().reached(Instant::now()).into_keys().collect();
         for group in shared.all() {
-            if leaderless.is_over_long(Instant::now(), shared.settings.me, &reached, &group) {
+            if leaderless.is_over_long(Instant::now(), shared.settings.me, &group) {
                 // With a pre-vote, which no node grants that hears a leader or has a longer log.
                 let _ = group.raft().trigger().elect(true).await;
             }
@@ -95,22 +90,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Since when groups have no leader that this node reaches.
+/// Since when groups have no leader that this node hears. One that is reached may be silent: it offers
+/// the group to a node that does not take it, and appends nothing more.
 #[derive(Debug, Default)]
 struct Leaderless {
     since: BTreeMap<GroupId, Instant>,
 }
 
 impl Leaderless {
-    fn is_over_long(
-        &mut self,
-        now: Instant,
-        me: NodeId,
-        reached: &BTreeSet<NodeId>,
-        group: &Group,
-    ) -> bool {
+    fn is_over_long(&mut self, now: Instant, me: NodeId, group: &Group) -> bool {
         let leader = group.leadership().leader;
-        let has_leader = leader.is_some_and(|leader| leader == me || reached.contains(&leader));
+        let is_heard = group.catch_up().has_heard_within(LEADERLESS_MAX);
+        let has_leader = leader.is_some_and(|leader| leader == me || is_heard);
         self.note(now, group.id(), has_leader)
     }
 

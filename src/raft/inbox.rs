@@ -213,7 +213,7 @@ async fn answer(
 
 async fn heartbeat(member: &Group, payload: &Bytes) -> Result<Bytes, String> {
     let request = decode_heartbeat(payload).map_err(text)?;
-    member.catch_up().heard(request.leader_commit);
+    member.catch_up().heard(&request.vote, request.leader_commit);
     let previous = request.prev_log_id;
     let answer = member.raft().append_entries(request).await.map_err(text)?;
     Ok(encode_append_answer(&stream_result(answer, previous)))

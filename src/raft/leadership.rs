@@ -195,12 +195,17 @@ fn has_caught_up(group: &Group, node: NodeId) -> bool {
     group.lag(voter).is_some_and(|lag| lag <= BEHIND_MAX)
 }
 
-/// Asks a node whether it would take a leadership.
-pub(crate) async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
+/// Asks a node whether it would take a leadership; `None`: it does not answer in time.
+async fn takes(shared: &Shared, group: &Group, node: NodeId) -> Option<bool> {
     let number = Service::Ready.number();
     let links = &shared.links;
     let asked = links.call(node, Lane::Control, number, group.id(), Bytes::new(), READY_TIMEOUT);
-    asked.await.is_ok_and(|answer| decode_transfer_answer(&answer).unwrap_or(false))
+    asked.await.ok().map(|answer| decode_transfer_answer(&answer).unwrap_or(false))
+}
+
+/// Whether a node says that it would take a leadership.
+pub(crate) async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
+    takes(shared, group, node).await == Some(true)
 }
 
 /// Hands a group over, and waits until the other node is known as its leader.
@@ -295,7 +300,9 @@ pub(crate) async fn hand_over_once(shared: &Shared, group: &Group) -> bool {
 }
 
 /// Offers all leaderships to any node, without waiting for the outcome, because the disk hangs. A
-/// group whose transfer fails has no heartbeats from then on, so that an election follows.
+/// group whose transfer fails has no heartbeats from then on, so that an election follows. A group that
+/// every other node declines, since all are drained, stop, or have a disk that hangs too, is kept: it goes
+/// on when the disk does.
 pub(crate) async fn give_up_all(shared: &Shared) {
     let giving = shared.all().filter(|group| group.standing().is_elected());
     join_all(giving.map(async |group| give_up(shared, &group).await)).await;
@@ -306,11 +313,14 @@ async fn give_up(shared: &Shared, group: &Group) {
     let linked = others.filter(|node| shared.links.connected(*node).is_some());
     let mut best = None;
     for node in linked {
-        if has_caught_up(group, node) && is_ready(shared, group, node).await {
-            best = Some(node);
-            break;
+        match takes(shared, group, node).await {
+            Some(true) if has_caught_up(group, node) => {
+                best = Some(node);
+                break;
+            }
+            Some(true) | None => best = best.or(Some(node)),
+            Some(false) => {}
         }
-        best = best.or(Some(node));
     }
     if let Some(voter) = best.and_then(|node| group.voter_on(node)) {
         // A group that has ended leads nothing.

@@ -116,6 +116,7 @@ impl Acceptor {
         let is_ours = self.shared.is_ours(&peer);
         let replaced = self.shared.peers.meet(&peer, &theirs.former_boots, is_ours)?;
         self.shared.report_lost(replaced);
+        self.shared.roster.claim(peer.node, &theirs.address);
         Ok(peer)
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 use hyper_util::rt::TokioIo;
 use quorate_tls::Stream;
-use quorate_types::NodeId;
+use quorate_types::{BootNumber, NodeId};
 use std::{io, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{
@@ -126,14 +126,42 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Addr
     }
 }
 
+/// What is known of a node from dialing it.
+#[derive(Default)]
+struct Dialing {
+    /// It is dialed where it says that it is, after an attempt elsewhere has failed.
+    is_elsewhere: bool,
+    /// The last process that was opened, and where.
+    opened: Option<(BootNumber, String)>,
+    /// Why the last attempt has failed: elsewhere or not.
+    logged: [String; 2],
+}
+
+impl Dialing {
+    /// Where the node is dialed next.
+    fn address(&self, listed: String, claimed: Option<String>) -> String {
+        claimed.filter(|_| self.is_elsewhere).unwrap_or(listed)
+    }
+
+    /// True if a refused connection shows that the process is dead: not at an address where another
+    /// process is, because this one has moved.
+    fn is_at(&self, process: Option<BootNumber>, claimed: Option<String>, address: &str) -> bool {
+        let was_there =
+            self.opened.as_ref().is_some_and(|(boot, at)| Some(*boot) == process && at == address);
+        was_there || claimed.is_none_or(|claimed| claimed == address)
+    }
+}
+
 /// Opens links to a node again and again, until it has no address.
 async fn dial(shared: &Shared, node: NodeId, address: &Address) {
-    let mut logged = String::new();
+    let mut dialing = Dialing::default();
     loop {
-        let Some(at) = address.borrow().clone() else { return };
+        let Some(listed) = address.borrow().clone() else { return };
+        let at = dialing.address(listed, shared.roster.claimed(node));
         match open_both(shared, node, &at).await {
             Ok((control, bulk)) => {
-                logged.clear();
+                dialing.opened = Some((control.peer.boot, at));
+                dialing.logged = Default::default();
                 let opened = Instant::now();
                 run(shared, control, bulk).await;
                 if opened.elapsed() >= SHORT_LIVED {
@@ -142,7 +170,16 @@ async fn dial(shared: &Shared, node: NodeId, address: &Address) {
             }
             Err(error) => {
                 shared.note(node, error.attempt());
-                log_failure(shared, node, &at, &error, &mut logged);
+                let process = shared.peers.present(node);
+                if matches!(error, DialError::Refused)
+                    && dialing.is_at(process, shared.roster.claimed(node), &at)
+                {
+                    shared.report_lost(shared.peers.refused(node));
+                }
+                let [here, elsewhere] = &mut dialing.logged;
+                let logged = if dialing.is_elsewhere { elsewhere } else { here };
+                log_failure(node, &at, &error, logged);
+                dialing.is_elsewhere = !dialing.is_elsewhere;
             }
         }
         let pause = chance::in_range(PAUSE_MS);
@@ -160,16 +197,7 @@ fn forget(shared: &Shared, node: NodeId) {
 }
 
 /// Logs why a node is not linked: once for each reason, not at every attempt.
-fn log_failure(
-    shared: &Shared,
-    node: NodeId,
-    address: &str,
-    error: &DialError,
-    logged: &mut String,
-) {
-    if matches!(error, DialError::Refused) {
-        shared.report_lost(shared.peers.refused(node));
-    }
+fn log_failure(node: NodeId, address: &str, error: &DialError, logged: &mut String) {
     let text = error.to_string();
     if *logged != text {
         if error.stays() {
@@ -330,5 +358,32 @@ fn answer(incoming: Option<Incoming>, connection: &Connection) -> Result<(), Fra
             Ok(())
         }
         Head::Hello(_) | Head::Request { .. } | Head::Notice { .. } => Err(FrameError::WrongKind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mem_03_a_node_that_has_moved_is_dialed_at_both_addresses_in_turn() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut dialing = Dialing::default();
+        assert_eq!(dialing.address("old:1".to_owned(), text("new:1")), "old:1");
+        dialing.is_elsewhere = true;
+        assert_eq!(dialing.address("old:1".to_owned(), text("new:1")), "new:1");
+        assert_eq!(dialing.address("old:1".to_owned(), None), "old:1");
+    }
+
+    #[test]
+    fn a_refusal_where_a_process_is_not_does_not_show_that_it_is_dead() {
+        let text = |text: &str| Some(text.to_owned());
+        let (former, present) = (Some(BootNumber(1)), Some(BootNumber(2)));
+        let mut dialing = Dialing::default();
+        assert!(dialing.is_at(present, None, "a:1"), "it does not say where it is");
+        assert!(dialing.is_at(present, text("a:1"), "a:1"));
+        dialing.opened = Some((BootNumber(1), "a:1".to_owned()));
+        assert!(!dialing.is_at(present, text("b:1"), "a:1"), "it has moved from there");
+        assert!(dialing.is_at(former, text("b:1"), "a:1"), "it has another name for its address");
     }
 }

@@ -202,6 +202,7 @@ pub(crate) fn hello(
         former_boots: former_boots.iter().map(|boot| boot.0).collect(),
         machine_newest: me.machine.0,
         epoch: cluster.epoch().0,
+        address: String::new(),
     }
 }
 

@@ -44,6 +44,8 @@ pub struct LinkConfig {
     pub former_boots: Vec<BootNumber>,
     /// Identity of this node's data directory.
     pub incarnation: Incarnation,
+    /// Where the other nodes reach this one, `host:port`.
+    pub address: String,
     /// The other nodes and their rpc addresses, `host:port`.
     pub peers: BTreeMap<NodeId, String>,
     /// The cluster secret.
@@ -171,7 +173,9 @@ impl Shared {
 
     /// The hello of this node to node `to`.
     pub(crate) fn hello(&self, to: NodeId) -> wire::Hello {
-        hello(&self.me(), &self.config.former_boots, &self.config.cluster, self.members, to)
+        let former = &self.config.former_boots;
+        let hello = hello(&self.me(), former, &self.config.cluster, self.members, to);
+        wire::Hello { address: self.config.address.clone(), ..hello }
     }
 
     /// Checks of a peer without earlier facts about it. A release that knows no epochs ends only by the

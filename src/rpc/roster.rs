@@ -1,5 +1,9 @@
 //! Which nodes this one links, and where it dials them. Members come, go and move while it runs (MEM
 //! 3, 11).
+//!
+//! A process that has come back at another address tells the catalog, for which it needs the catalog's
+//! leader; but it may not know the leader before that one dials it. So each hello says where the process
+//! is, and that is where it is dialed if it is not where the settings and the catalog say.
 
 use parking_lot::RwLock;
 use quorate_types::NodeId;
@@ -9,20 +13,28 @@ use tokio::sync::watch;
 /// The address at which a node is dialed, as it changes; `None` once it is dialed no more.
 pub(crate) type Address = watch::Receiver<Option<String>>;
 
+/// Bytes of an address that a process may say to have.
+const CLAIM_BYTES_MAX: usize = 300;
+
 /// The other nodes and their addresses, `host:port`.
-#[derive(Debug)]
-pub(crate) struct Roster(RwLock<BTreeMap<NodeId, watch::Sender<Option<String>>>>);
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    nodes: RwLock<BTreeMap<NodeId, watch::Sender<Option<String>>>>,
+    /// Where their processes say that they are.
+    claims: RwLock<BTreeMap<NodeId, String>>,
+}
 
 impl Roster {
     pub(crate) fn new(peers: &BTreeMap<NodeId, String>) -> Self {
-        let roster = Self(RwLock::default());
+        let roster = Self::default();
         drop(roster.set(peers));
         roster
     }
 
     /// Replaces the nodes; returns those that are new. The others' dialing learns of its changes.
     pub(crate) fn set(&self, peers: &BTreeMap<NodeId, String>) -> Vec<(NodeId, Address)> {
-        self.0.write().retain(|node, address| {
+        self.claims.write().retain(|node, _| peers.contains_key(node));
+        self.nodes.write().retain(|node, address| {
             let stays = peers.contains_key(node);
             if !stays {
                 address.send_replace(None);
@@ -34,7 +46,7 @@ impl Roster {
 
     /// Adds nodes, or moves those that are known; returns those that are new.
     pub(crate) fn add(&self, peers: &BTreeMap<NodeId, String>) -> Vec<(NodeId, Address)> {
-        let mut roster = self.0.write();
+        let mut roster = self.nodes.write();
         let mut new = Vec::new();
         for (node, address) in peers {
             match roster.get(node) {
@@ -57,13 +69,26 @@ impl Roster {
 
     /// All nodes, to be dialed.
     pub(crate) fn all(&self) -> Vec<(NodeId, Address)> {
-        let roster = self.0.read();
+        let roster = self.nodes.read();
         roster.iter().map(|(node, address)| (*node, address.subscribe())).collect()
     }
 
     /// The address of a node.
     pub(crate) fn address(&self, node: NodeId) -> Option<String> {
-        self.0.read().get(&node).and_then(|address| address.borrow().clone())
+        self.nodes.read().get(&node).and_then(|address| address.borrow().clone())
+    }
+
+    /// A process of a node says where it is; an empty text says nothing.
+    pub(crate) fn claim(&self, node: NodeId, address: &str) {
+        let is_one = !address.is_empty() && address.len() <= CLAIM_BYTES_MAX;
+        if is_one && self.nodes.read().contains_key(&node) {
+            self.claims.write().insert(node, address.to_owned());
+        }
+    }
+
+    /// Where the node's process says that it is.
+    pub(crate) fn claimed(&self, node: NodeId) -> Option<String> {
+        self.claims.read().get(&node).cloned()
     }
 }
 
@@ -87,5 +112,18 @@ mod tests {
         assert_eq!(roster.address(NodeId(4)).as_deref(), Some("four:1"));
         assert_eq!(roster.address(NodeId(3)), None);
         assert!(roster.set(&peers(&[(2, "two:9"), (4, "four:1")])).is_empty());
+    }
+
+    #[test]
+    fn mem_03_only_members_say_where_they_are() {
+        let roster = Roster::new(&peers(&[(2, "two:1")]));
+        roster.claim(NodeId(2), "");
+        assert_eq!(roster.claimed(NodeId(2)), None, "an earlier binary says nothing");
+        roster.claim(NodeId(2), "elsewhere:1");
+        roster.claim(NodeId(3), "three:1");
+        assert_eq!(roster.claimed(NodeId(2)).as_deref(), Some("elsewhere:1"));
+        assert_eq!(roster.claimed(NodeId(3)), None);
+        drop(roster.set(&peers(&[(3, "three:1")])));
+        assert_eq!(roster.claimed(NodeId(2)), None);
     }
 }

@@ -84,6 +84,32 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     load.finish(&cluster).await;
 }
 
+/// The drained nodes decline the leaderships of one whose disk hangs. It keeps them, and goes on when its
+/// disk does.
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_13_a_disk_that_hangs_on_the_only_node_that_is_not_drained_ends_no_group() {
+    let faults = CallFaults::prepare();
+    let cluster = Cluster::start(3, faults.on(Options::default())).await;
+    let (connection, channel) = open(&cluster.amqp_uri(3)).await;
+    declare_quorum(&channel, QUEUE).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    for node in [1, 2] {
+        cluster.ctl(node, &["drain"]).await.succeeded().expect("drained");
+    }
+    let load = Load::on(QUEUE)
+        .publish(PublisherOptions::new(cluster.amqp_uri(3), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(3), QUEUE));
+    load.delivers(500).await;
+    assert_eq!(cluster.leader_of(QUEUE).await, 3);
+    faults.set(3, CallFault::SyncHangs, 1);
+    says(cluster.node(3), &["a disk sync does not finish"]).await;
+    faults.set(3, CallFault::SyncHangs, 0);
+    says(cluster.node(3), &["disk syncs finish again"]).await;
+    load.confirms(500).await;
+    load.delivers(500).await;
+    load.finish(&cluster).await;
+}
+
 /// A node whose disk does not answer for a minute should be restarted; one that waits for others, or
 /// whose disk hangs for a shorter time, should not.
 #[tokio::test(flavor = "multi_thread")]

@@ -99,6 +99,7 @@ fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
             group,
             nodes: placement.nodes().into_iter().collect(),
             former: former.map(|replica| replica.node).collect(),
+            lost: catalog.lost_replicas(group).into_iter().collect(),
         }
     });
     let held: Vec<PlacementView> = held.collect();
@@ -107,6 +108,7 @@ fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
         group,
         nodes: members.iter().map(|member| member.id).collect(),
         former: Vec::new(),
+        lost: Vec::new(),
     };
     std::iter::once(GroupId::CATALOG).chain(shape.groups()).map(everywhere).collect()
 }

@@ -33,6 +33,8 @@ pub struct PlacementView {
     pub nodes: Vec<NodeId>,
     /// The nodes of the placement that was reached last, while the group moves; else none.
     pub former: Vec<NodeId>,
+    /// Nodes whose replicas of the group are lost or shall go; they count for no majority.
+    pub lost: Vec<NodeId>,
 }
 
 /// The cluster, as this node knows it.

@@ -218,15 +218,21 @@ impl Operator<'_> {
     }
 }
 
-/// The groups whose replica here has still to catch up after the start of the process. What is placed
-/// here later does not count.
+/// The groups whose replica here has still to catch up after the start of the process, or was lost with
+/// the node's former disk and has no successor yet. What is placed here later does not count.
 fn behind(base: &Base, caught_up: bool) -> Vec<GroupId> {
     let context = &base.context;
     let Some(groups) = context.groups().filter(|_| !caught_up) else { return Vec::new() };
     let lags = |group: &Arc<Group>| {
         base.replicas_of(group.id()).contains(&context.me) && !group.has_caught_up()
     };
-    let behind: Vec<_> = groups.all().filter(lags).map(|group| group.id()).collect();
+    let mut behind: BTreeSet<_> = groups.all().filter(lags).map(|group| group.id()).collect();
+    {
+        let catalog = base.catalog.read();
+        let placed = catalog.placements().map(|(group, _)| group);
+        behind.extend(placed.filter(|group| catalog.lost_replicas(*group).contains(&context.me)));
+    }
+    let behind: Vec<GroupId> = behind.into_iter().collect();
     if behind.is_empty() && context.session().is_some() {
         context.awaited.lock().caught_up = true;
     }
@@ -240,8 +246,13 @@ impl Node {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => (self.base.group_leader(group), self.base.replicas_of(group)),
         };
-        let online =
-            members.iter().copied().filter(|node| self.base.context.is_reachable(*node)).collect();
+        let lost = match home {
+            Home::Node(_) => BTreeSet::new(),
+            Home::Group(group) => self.base.catalog.read().lost_replicas(group),
+        };
+        let is_online =
+            |node: &NodeId| self.base.context.is_reachable(*node) && !lost.contains(node);
+        let online = members.iter().copied().filter(is_online).collect();
         let policies =
             self.base.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
         QueueView {

@@ -193,7 +193,11 @@ fn still(node: &wire::Node) -> String {
 }
 
 /// Revives the node; tried again while it cannot be reached, since a revival may be repeated.
-async fn revive(limit: Duration, target: &Target, connector: &Connector) -> Result<(), Failure> {
+pub(super) async fn revive(
+    limit: Duration,
+    target: &Target,
+    connector: &Connector,
+) -> Result<(), Failure> {
     let until = Instant::now() + limit;
     loop {
         let attempt = async {

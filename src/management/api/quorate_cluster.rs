@@ -143,7 +143,8 @@ mod tests {
     }
 
     fn shown(answers: &Answers) -> Value {
-        let placement = wire::Placement { group: 3, nodes: vec![1, 2], former: Vec::new() };
+        let placement =
+            wire::Placement { group: 3, nodes: vec![1, 2], former: Vec::new(), lost: Vec::new() };
         group(&placement, &names(), answers)
     }
 

@@ -88,6 +88,7 @@ impl Node {
             boot: BootNumber(spec.boot),
             former_boots: (100..spec.boot).map(BootNumber).collect(),
             incarnation: Incarnation(spec.incarnation),
+            address: listener.address().to_string(),
             peers: peers.iter().map(|(node, at)| (NodeId(*node), at.to_string())).collect(),
             secret: ClusterSecret::new(spec.secret).unwrap(),
             tls: None,
@@ -154,6 +155,29 @@ async fn pair() -> (Node, Node, SocketAddr, SocketAddr) {
     assert_eq!(a.connected().await.node, NodeId(2));
     assert_eq!(b.connected().await.node, NodeId(1));
     (a, b, at_one, at_two)
+}
+
+/// The one that has stayed dials the other one in vain where it was, until it is told where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_03_a_process_that_has_moved_is_dialed_where_it_says_that_it_is() {
+    let (one, two, before) = (listener(), listener(), listener());
+    let (at_one, at_two, was_at) = (one.address(), two.address(), before.address());
+    drop(before);
+    let mut a = Node::start(&spec(1), one, &[(2, was_at)]);
+    let mut b = Node::start(&spec(2), two, &[(1, at_one)]);
+    assert_eq!(b.connected().await.node, NodeId(1));
+    assert_eq!(a.connected().await.node, NodeId(2));
+    // Where it was, connections are still refused. That does not make it dead.
+    let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
+    assert!(waited.is_err(), "{waited:?}");
+    let moved = Spec { boot: 200, ..spec(2) };
+    b.die().await;
+    assert_eq!(a.lost().await.1, BootNumber(102));
+    let mut b = Node::start(&moved, again(at_two), &[(1, at_one)]);
+    assert_eq!(a.connected().await.boot, BootNumber(200));
+    assert_eq!(b.connected().await.node, NodeId(1));
+    a.die().await;
+    b.die().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -49,6 +49,7 @@ fn links(
         boot: BootNumber(u64::from(me)),
         former_boots: Vec::new(),
         incarnation: Incarnation(1),
+        address: String::new(),
         peers: [(NodeId(peer.0), peer.1.to_string())].into(),
         secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
         tls: None,

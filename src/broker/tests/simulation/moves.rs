@@ -104,18 +104,18 @@ impl Driver {
     fn begin_change(&mut self) {
         let members: Vec<NodeId> = self.world.membership.members().into_iter().collect();
         let node = self.moves.chance.one_of(&members);
-        match self.moves.chance.below(8) {
-            0 | 1 => {
+        match self.moves.chance.below(6) {
+            0 => {
                 let by_itself = self.moves.chance.below(2) == 0;
                 self.lose_disk(node, by_itself);
                 self.moves.change = Some(Change::Replace { node, by_itself });
             }
-            2 => {
+            1 => {
                 self.note(&format!("node {node} is to be drained"));
                 self.moves.change = Some(Change::Drain { node, revived: false });
             }
-            3 => self.restart(Why::Rolling),
-            4 => self.restart(Why::NewAddress),
+            2 => self.restart(Why::Rolling),
+            3 => self.restart(Why::NewAddress),
             _ if members.contains(&GUEST) => {
                 let running = self.moves.chance.below(2) == 0;
                 self.dismiss(running);

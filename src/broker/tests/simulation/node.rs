@@ -73,6 +73,7 @@ async fn start(world: &Arc<World>, me: NodeId) -> turmoil::Result {
         boot: identity.boot,
         former_boots: identity.former,
         incarnation: identity.incarnation,
+        address: launch.address(me),
         peers: others(me).map(|node| (node, node.to_string())).collect(),
         secret: ClusterSecret::new(b"the secret of the simulation")?,
         tls: None,

@@ -3,9 +3,9 @@
 use quorate_management::wire;
 use std::collections::BTreeSet;
 
-/// The groups that would have no majority of running replicas if the node stopped; a replica that is
-/// still catching up after its start would keep them waiting, and does not count. A group that moves
-/// needs a majority of both its former replicas and its new ones.
+/// The groups that would have no majority of running replicas if the node stopped. A replica that is
+/// still catching up after its start would keep them waiting, and does not count; nor does one that was
+/// lost with its disk. A group that moves needs a majority of both its former replicas and its new ones.
 pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
     let catches_up =
         |member: &wire::Member| member.status.as_ref().is_some_and(|status| status.catching_up);
@@ -14,11 +14,13 @@ pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32
         .iter()
         .filter(|member| member.running && !catches_up(member) && member.id != node);
     let running: BTreeSet<u32> = running.map(|member| member.id).collect();
-    let loses = |nodes: &[u32]| {
-        let left = nodes.iter().filter(|it| running.contains(it)).count();
+    let loses = |nodes: &[u32], lost: &[u32]| {
+        let left = nodes.iter().filter(|it| running.contains(it) && !lost.contains(it)).count();
         nodes.contains(&node) && left * 2 <= nodes.len()
     };
-    let critical = cluster.placement.iter().filter(|it| loses(&it.nodes) || loses(&it.former));
+    let is_critical =
+        |it: &&wire::Placement| loses(&it.nodes, &it.lost) || loses(&it.former, &it.lost);
+    let critical = cluster.placement.iter().filter(is_critical);
     critical.map(|placement| placement.group).collect()
 }
 
@@ -33,6 +35,7 @@ mod tests {
             group,
             nodes: nodes.to_vec(),
             former: former.to_vec(),
+            lost: Vec::new(),
         });
         wire::Cluster {
             members: (1..=5).map(member).collect(),
@@ -61,5 +64,9 @@ mod tests {
             .filter(|it| it.id == 2)
             .for_each(|it| it.status = Some(behind.clone()));
         assert_eq!(groups(&started, 1), [0], "the second one catches up");
+        let mut replaced = cluster(&all, three);
+        replaced.placement.iter_mut().take(1).for_each(|it| it.lost = vec![3]);
+        assert_eq!(groups(&replaced, 1), [0], "the third one has a new disk");
+        assert_eq!(groups(&replaced, 3), [0; 0]);
     }
 }

@@ -4,7 +4,7 @@
 use super::super::Console;
 use super::super::connect::{self, Connected, Target, call_failure};
 use super::super::exit::{Exit, Failure};
-use super::super::node::operator;
+use super::super::node::{self, operator};
 use super::super::options::Invocation;
 use super::super::progress::Progress;
 use super::super::word;
@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep};
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest drain of a node that runs.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// Longest revival of one that stays a member.
+const REVIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The node that is to be forgotten.
 struct Leaver<'a> {
@@ -25,6 +27,8 @@ struct Leaver<'a> {
     /// Kept, since its name is not known any more when it is no member.
     id: Option<u32>,
     drains: bool,
+    /// It was drained for this, and is not forgotten yet.
+    is_drained: bool,
     door: Door<'a>,
 }
 
@@ -37,8 +41,22 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let (given, drains) = (word(invocation), invocation.options.has("drain"));
     banner(invocation, console, &format!("Removing node {given} from the cluster\n"));
-    let mut leaver = Leaver { given, id: None, drains, door };
+    let mut leaver = Leaver { given, id: None, drains, is_drained: false, door };
     let mut progress = Progress::of(&invocation.options);
+    let left = leave(&mut leaver, wait, &mut progress, console).await;
+    if left.is_err() && leaver.is_drained {
+        leaver.revive(console).await;
+    }
+    left
+}
+
+async fn leave(
+    leaver: &mut Leaver<'_>,
+    wait: Option<Duration>,
+    progress: &mut Progress,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let (given, drains) = (leaver.given, leaver.drains);
     let Some(wait) = wait else {
         let (mut connected, id) = leaver.connect().await?;
         let forgotten = leaver.forget(&mut connected, id, DRAIN_MAX);
@@ -93,7 +111,7 @@ impl Leaver<'_> {
     }
 
     async fn forget(
-        &self,
+        &mut self,
         connected: &mut Connected,
         node: u32,
         drain_max: Duration,
@@ -104,12 +122,30 @@ impl Leaver<'_> {
         let (caller, operator) = (wire::caller(), operator());
         let request = wire::MemberRequest { caller, node, operator, running: self.drains };
         connected.client.forget(request).await.map_err(|status| call_failure(&status))?;
+        self.is_drained = false;
         Ok(())
+    }
+
+    /// Ends the draining of a node that stays a member.
+    async fn revive(&self, console: &mut Console<'_>) {
+        let revived = async {
+            let (connected, id) = (connect::connect(self.door.0, self.door.1).await?, self.id);
+            let Some(member) = id.and_then(|id| member(&connected, id)) else { return Ok(()) };
+            let target = Target::read(Some(&member.rpc_address));
+            node::revive(REVIVE_MAX, &target, self.door.1).await
+        };
+        let given = self.given;
+        match revived.await {
+            Ok(()) => console.complain(&format!("Node {given} is revived: it stays a member\n")),
+            Err(_) => {
+                console.complain(&format!("Warning: node {given} stays drained: revive it\n"));
+            }
+        }
     }
 
     /// Drains the node. Not one that does not run, nor the one that is asked, which is refused anyway.
     async fn drain(
-        &self,
+        &mut self,
         connected: &Connected,
         node: u32,
         limit: Duration,
@@ -117,6 +153,8 @@ impl Leaver<'_> {
         let asked = connected.cluster.asked;
         let runs = member(connected, node).filter(|member| member.running && member.id != asked);
         let Some(member) = runs else { return Ok(()) };
+        let was_drained = member.status.as_ref().is_some_and(|status| status.drained);
+        self.is_drained |= !was_drained;
         let target = Target::read(Some(&member.rpc_address));
         let mut its = connect::connect(&target, self.door.1).await?;
         let (caller, operator) = (wire::caller(), operator());

@@ -362,7 +362,12 @@ mod tests {
                 member(4, true, vec![other]),
                 member(5, true, Vec::new()),
             ],
-            placement: vec![wire::Placement { group: 3, nodes: vec![1, 2, 3], former: Vec::new() }],
+            placement: vec![wire::Placement {
+                group: 3,
+                nodes: vec![1, 2, 3],
+                former: Vec::new(),
+                lost: Vec::new(),
+            }],
             machine_version: 2,
             ..wire::Cluster::default()
         };

@@ -288,6 +288,7 @@ impl Source for World {
             group: GroupId(group),
             nodes: nodes.clone(),
             former: Vec::new(),
+            lost: Vec::new(),
         };
         ClusterView {
             cluster: Some(ClusterId(0xc1)),

@@ -219,6 +219,7 @@ impl Cluster {
             boot,
             former_boots: (1..boot.0).map(BootNumber).collect(),
             incarnation,
+            address: String::new(),
             peers: self.peers(id),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
             tls: None,
