@@ -21,7 +21,7 @@ use crate::{
 use hyper_util::rt::TokioIo;
 use quorate_tls::Stream;
 use quorate_types::{BootNumber, NodeId};
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{
     Code, Request, Status, Streaming,
@@ -129,18 +129,18 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Addr
 /// What is known of a node from dialing it.
 #[derive(Default)]
 struct Dialing {
-    /// It is dialed where it says that it is, after an attempt elsewhere has failed.
-    is_elsewhere: bool,
+    /// Which of its addresses is dialed next.
+    turn: usize,
     /// The last process that was opened, and where.
     opened: Option<(BootNumber, String)>,
-    /// Why the last attempt has failed: elsewhere or not.
-    logged: [String; 2],
+    /// Why the last attempt has failed, by address.
+    logged: BTreeMap<String, String>,
 }
 
 impl Dialing {
-    /// Where the node is dialed next.
-    fn address(&self, listed: String, claimed: Option<String>) -> String {
-        claimed.filter(|_| self.is_elsewhere).unwrap_or(listed)
+    /// Where the node is dialed next, of one address or more.
+    fn address(&self, addresses: &[String]) -> Option<String> {
+        addresses.get(self.turn % addresses.len().max(1)).cloned()
     }
 
     /// True if a refused connection shows that the process is dead: not at an address where another
@@ -156,12 +156,13 @@ impl Dialing {
 async fn dial(shared: &Shared, node: NodeId, address: &Address) {
     let mut dialing = Dialing::default();
     loop {
-        let Some(listed) = address.borrow().clone() else { return };
-        let at = dialing.address(listed, shared.roster.claimed(node));
+        let Some(first) = address.borrow().clone() else { return };
+        let addresses = shared.roster.addresses(node, first);
+        let Some(at) = dialing.address(&addresses) else { return };
         match open_both(shared, node, &at).await {
             Ok((control, bulk)) => {
                 dialing.opened = Some((control.peer.boot, at));
-                dialing.logged = Default::default();
+                dialing.logged.clear();
                 let opened = Instant::now();
                 run(shared, control, bulk).await;
                 if opened.elapsed() >= SHORT_LIVED {
@@ -176,10 +177,9 @@ async fn dial(shared: &Shared, node: NodeId, address: &Address) {
                 {
                     shared.report_lost(shared.peers.refused(node));
                 }
-                let [here, elsewhere] = &mut dialing.logged;
-                let logged = if dialing.is_elsewhere { elsewhere } else { here };
-                log_failure(node, &at, &error, logged);
-                dialing.is_elsewhere = !dialing.is_elsewhere;
+                dialing.logged.retain(|address, _| addresses.contains(address));
+                log_failure(node, &at, &error, dialing.logged.entry(at.clone()).or_default());
+                dialing.turn = dialing.turn.wrapping_add(1);
             }
         }
         let pause = chance::in_range(PAUSE_MS);
@@ -366,13 +366,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mem_03_a_node_that_has_moved_is_dialed_at_both_addresses_in_turn() {
-        let text = |text: &str| Some(text.to_owned());
+    fn mem_03_a_node_that_has_moved_is_dialed_at_its_addresses_in_turn() {
+        let addresses = ["old:1", "new:1"].map(str::to_owned);
         let mut dialing = Dialing::default();
-        assert_eq!(dialing.address("old:1".to_owned(), text("new:1")), "old:1");
-        dialing.is_elsewhere = true;
-        assert_eq!(dialing.address("old:1".to_owned(), text("new:1")), "new:1");
-        assert_eq!(dialing.address("old:1".to_owned(), None), "old:1");
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("old:1"));
+        dialing.turn += 1;
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("new:1"));
+        dialing.turn += 1;
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("old:1"));
+        assert_eq!(dialing.address(&[]), None);
     }
 
     #[test]

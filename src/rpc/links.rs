@@ -274,12 +274,18 @@ impl Links {
     }
 
     /// Replaces the nodes to link, by `host:port`, and the directories that are refused for ever (MEM
-    /// 11). New nodes are dialed and let in from now on; the others are no longer, and their links end,
+    /// 11). `held`: where the catalog says that they are, which may be elsewhere. New nodes are dialed and let in from now on; the others are no longer, and their links end,
     /// as do those with forgotten directories. A node that has moved is dialed at its new address when
     /// its present link ends. Must be called within a tokio runtime, by one task.
-    pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>, forgotten: BTreeSet<Incarnation>) {
+    pub fn set_peers(
+        &self,
+        peers: &BTreeMap<NodeId, String>,
+        held: &BTreeMap<NodeId, String>,
+        forgotten: BTreeSet<Incarnation>,
+    ) {
         let shared = &self.0;
         let new = shared.roster.set(peers);
+        shared.roster.hold(held);
         shared.peers.add(peers.keys());
         shared.admission.set(peers.keys());
         shared.peers.forget(forgotten);

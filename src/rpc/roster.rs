@@ -3,7 +3,7 @@
 //!
 //! A process that has come back at another address tells the catalog, for which it needs the catalog's
 //! leader; but it may not know the leader before that one dials it. So each hello says where the process
-//! is, and that is where it is dialed if it is not where the settings and the catalog say.
+//! is. A node is dialed in turn where the settings, the catalog and its process say that it is.
 
 use parking_lot::RwLock;
 use quorate_types::NodeId;
@@ -20,8 +20,16 @@ const CLAIM_BYTES_MAX: usize = 300;
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     nodes: RwLock<BTreeMap<NodeId, watch::Sender<Option<String>>>>,
-    /// Where their processes say that they are.
-    claims: RwLock<BTreeMap<NodeId, String>>,
+    elsewhere: RwLock<BTreeMap<NodeId, Elsewhere>>,
+}
+
+/// Where else a node may be.
+#[derive(Clone, Debug, Default)]
+struct Elsewhere {
+    /// Where the catalog says that it is.
+    held: Option<String>,
+    /// Where its process says that it is.
+    claimed: Option<String>,
 }
 
 impl Roster {
@@ -33,7 +41,7 @@ impl Roster {
 
     /// Replaces the nodes; returns those that are new. The others' dialing learns of its changes.
     pub(crate) fn set(&self, peers: &BTreeMap<NodeId, String>) -> Vec<(NodeId, Address)> {
-        self.claims.write().retain(|node, _| peers.contains_key(node));
+        self.elsewhere.write().retain(|node, _| peers.contains_key(node));
         self.nodes.write().retain(|node, address| {
             let stays = peers.contains_key(node);
             if !stays {
@@ -82,13 +90,33 @@ impl Roster {
     pub(crate) fn claim(&self, node: NodeId, address: &str) {
         let is_one = !address.is_empty() && address.len() <= CLAIM_BYTES_MAX;
         if is_one && self.nodes.read().contains_key(&node) {
-            self.claims.write().insert(node, address.to_owned());
+            self.elsewhere.write().entry(node).or_default().claimed = Some(address.to_owned());
+        }
+    }
+
+    /// The catalog says where these nodes are.
+    pub(crate) fn hold(&self, addresses: &BTreeMap<NodeId, String>) {
+        let mut elsewhere = self.elsewhere.write();
+        for (node, address) in addresses {
+            elsewhere.entry(*node).or_default().held = Some(address.clone());
         }
     }
 
     /// Where the node's process says that it is.
     pub(crate) fn claimed(&self, node: NodeId) -> Option<String> {
-        self.claims.read().get(&node).cloned()
+        self.elsewhere.read().get(&node).and_then(|elsewhere| elsewhere.claimed.clone())
+    }
+
+    /// Where the node is to be dialed in turn; at first where the settings say, if they do.
+    pub(crate) fn addresses(&self, node: NodeId, first: String) -> Vec<String> {
+        let elsewhere = self.elsewhere.read().get(&node).cloned().unwrap_or_default();
+        let mut addresses = vec![first];
+        for address in elsewhere.held.into_iter().chain(elsewhere.claimed) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        addresses
     }
 }
 
@@ -112,6 +140,18 @@ mod tests {
         assert_eq!(roster.address(NodeId(4)).as_deref(), Some("four:1"));
         assert_eq!(roster.address(NodeId(3)), None);
         assert!(roster.set(&peers(&[(2, "two:9"), (4, "four:1")])).is_empty());
+    }
+
+    #[test]
+    fn mem_03_a_node_is_dialed_where_the_settings_the_catalog_and_itself_say() {
+        let roster = Roster::new(&peers(&[(2, "two:1")]));
+        let addresses = || roster.addresses(NodeId(2), "two:1".to_owned());
+        assert_eq!(addresses(), ["two:1"]);
+        roster.hold(&peers(&[(2, "two:2")]));
+        roster.claim(NodeId(2), "two:3");
+        assert_eq!(addresses(), ["two:1", "two:2", "two:3"]);
+        roster.claim(NodeId(2), "two:1");
+        assert_eq!(addresses(), ["two:1", "two:2"]);
     }
 
     #[test]

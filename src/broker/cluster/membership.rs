@@ -11,7 +11,7 @@ use quorate_catalog::{
     Catalog, CatalogCommand, CatalogReply, MemberCommand, MemberRecord, MemberState, Newcomer,
 };
 use quorate_types::{GroupId, Home, MachineVersion, NodeId, ReplicaId};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often the catalog's leader looks for a next step.
@@ -45,9 +45,11 @@ impl Cluster {
         let others = catalog.members().filter(stay).filter(|(node, _)| *node != context.me);
         // This node may reach another one in its own way: through a proxy, or by another name.
         let own = &context.settings.peers;
-        let address =
-            |node, member: &MemberRecord| own.get(&node).unwrap_or(&member.address).clone();
-        let others = others.map(|(node, member)| (node, address(node, member))).collect();
+        let reached_at = |node, held| own.get(node).unwrap_or(held).clone();
+        let held: BTreeMap<NodeId, String> =
+            others.map(|(node, member)| (node, member.address.clone())).collect();
+        let others =
+            held.iter().map(|(node, address)| (*node, reached_at(node, address))).collect();
         let forgotten = catalog.all_forgotten().map(|(directory, _)| directory).collect();
         drop(catalog);
         let known = context.members();
@@ -55,7 +57,7 @@ impl Cluster {
         self.failures.absences.lock().follow(now, joined.copied());
         self.base.proposers.add(members.iter().copied().map(Home::Node));
         context.set_members(members);
-        links.set_peers(&others, forgotten);
+        links.set_peers(&others, &held, forgotten);
         self.expect_incarnations();
     }
 
