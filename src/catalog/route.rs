@@ -2,7 +2,7 @@
 //! allocate; a queue is returned at most once, however many bindings lead to it.
 
 use crate::{
-    delayed::delay_of,
+    delayed::{delay_of, delays_for},
     exchange::{Exchange, Routes},
     headers::Headers,
     machine::{Catalog, Vhost},
@@ -119,14 +119,20 @@ impl Catalog {
         Ok(())
     }
 
-    /// RTE-01: the queue of that name, with an entry or without one (NAM 8).
+    /// RTE-01: the queue of that name, with an entry or without one (NAM 8). The queue of a delayed
+    /// exchange gets messages from its exchange only, whose permissions they need.
     fn named_queue(
         &self,
         vhost: &Vhost,
         request: &RouteRequest<'_>,
         name: &ShortString,
     ) -> Option<QueueId> {
+        let delays = |exchange: &ShortString| {
+            let exchange = vhost.exchanges.get(exchange);
+            exchange.is_some_and(|exchange| exchange.record.kind == ExchangeType::Delayed)
+        };
         match vhost.queues.get(name) {
+            Some(_) if delays_for(name).is_some_and(|exchange| delays(&exchange)) => None,
             Some(id) => Some(*id),
             None => server_named_queue(request.vhost, name)
                 .filter(|id| request.locality.is_known(id.home) && !self.is_over(*id)),

@@ -46,13 +46,15 @@ impl Machine {
     }
 
     /// After a load, reads how old the oldest ready messages are, for lists: one run of each priority
-    /// level that has any.
-    pub fn learn_oldest(&mut self, store: &dyn MessageStore) {
-        for queue in self.queues.values_mut() {
-            for (level, state) in &mut queue.levels {
-                let place = Place { queue: queue.id, level: *level, served: false };
-                state.learn_oldest(place, store);
-            }
+    /// level that has any, of `most` levels, since a start must not take long.
+    pub fn learn_oldest(&mut self, store: &dyn MessageStore, most: usize) {
+        let levels = self.queues.values_mut().flat_map(|queue| {
+            let id = queue.id;
+            queue.levels.iter_mut().map(move |(level, state)| (id, *level, state))
+        });
+        let backlogs = levels.filter(|(.., state)| state.ready() > 0);
+        for (queue, level, state) in backlogs.take(most) {
+            state.learn_oldest(Place { queue, level, served: false }, store);
         }
     }
 

@@ -19,6 +19,9 @@ use quorate_types::{GroupId, Home};
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// Backlogs whose ages are read at a start, each a read of the disk.
+const LEARN_MAX: usize = 256;
+
 /// The queues of one group. Readers share the machine.
 pub(crate) struct QueueReplica {
     group: GroupId,
@@ -60,7 +63,7 @@ impl GroupMachine for QueueReplica {
             .map_err(|error| MachineError::Records(error.to_string()))?;
         let dead: Vec<_> = machine.dead_ranges().iter().filter_map(removed).collect();
         self.store.clear();
-        machine.learn_oldest(&self.store);
+        machine.learn_oldest(&self.store, LEARN_MAX);
         *self.machine.lock() = machine;
         // Removals that a crash has prevented are repeated (STO 3).
         let done: Done = Box::new(|result| {

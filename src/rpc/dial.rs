@@ -109,6 +109,8 @@ impl DialError {
 /// One opened lane.
 struct Opened {
     peer: PeerHello,
+    /// Where it says that it is.
+    address: String,
     queue: Arc<LaneQueue>,
     answers: Streaming<Frame>,
     /// Held to keep the connection open.
@@ -131,6 +133,9 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Addr
 struct Dialing {
     /// Which of its addresses is dialed next.
     turn: usize,
+    /// Where the processes said that they were that were reached at each address: through a proxy, or by
+    /// another name.
+    reached: BTreeMap<String, String>,
     /// The last process that was opened, and where.
     opened: Option<(BootNumber, String)>,
     /// Why the last attempt has failed, by address.
@@ -138,9 +143,14 @@ struct Dialing {
 }
 
 impl Dialing {
-    /// Where the node is dialed next, of one address or more.
+    /// Where the node is dialed next, of one address or more. Where the first one leads to is no other
+    /// address.
     fn address(&self, addresses: &[String]) -> Option<String> {
-        addresses.get(self.turn % addresses.len().max(1)).cloned()
+        let (first, others) = addresses.split_first()?;
+        let same = self.reached.get(first);
+        let others = others.iter().filter(|address| Some(*address) != same);
+        let addresses: Vec<&String> = [first].into_iter().chain(others).collect();
+        addresses.get(self.turn % addresses.len()).map(|address| (*address).clone())
     }
 
     /// True if a refused connection shows that the process is dead: not at an address where another
@@ -161,6 +171,7 @@ async fn dial(shared: &Shared, node: NodeId, address: &Address) {
         let Some(at) = dialing.address(&addresses) else { return };
         match open_both(shared, node, &at).await {
             Ok((control, bulk)) => {
+                dialing.reached.insert(at.clone(), control.address.clone());
                 dialing.opened = Some((control.peer.boot, at));
                 dialing.logged.clear();
                 let opened = Instant::now();
@@ -178,6 +189,7 @@ async fn dial(shared: &Shared, node: NodeId, address: &Address) {
                     shared.report_lost(shared.peers.refused(node));
                 }
                 dialing.logged.retain(|address, _| addresses.contains(address));
+                dialing.reached.retain(|address, _| addresses.contains(address));
                 log_failure(node, &at, &error, dialing.logged.entry(at.clone()).or_default());
                 dialing.turn = dialing.turn.wrapping_add(1);
             }
@@ -251,12 +263,13 @@ async fn open(
     };
     let (answers, first) =
         timeout(OPEN_TIMEOUT, greeting).await.map_err(|_| DialError::Timeout)??;
-    let peer = greeted(shared, node, first)?;
-    Ok(Opened { peer, queue, answers, _client: client })
+    let (peer, address) = greeted(shared, node, first)?;
+    Ok(Opened { peer, address, queue, answers, _client: client })
 }
 
-/// Checks the hello with which a stream is answered, and records the peer.
-fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, DialError> {
+/// Checks the hello with which a stream is answered, and records the peer; returns also where it says that
+/// it is.
+fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<(PeerHello, String), DialError> {
     let incoming = Joiner::default().push(first)?;
     let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
         return Err(Refusal::NoHello.into());
@@ -267,7 +280,7 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     }
     let is_ours = shared.is_ours(&peer);
     shared.report_lost(shared.peers.meet(&peer, &theirs.former_boots, is_ours)?);
-    Ok(peer)
+    Ok((peer, theirs.address))
 }
 
 async fn connect(shared: &Shared, address: &str) -> Result<Channel, DialError> {
@@ -375,6 +388,25 @@ mod tests {
         dialing.turn += 1;
         assert_eq!(dialing.address(&addresses).as_deref(), Some("old:1"));
         assert_eq!(dialing.address(&[]), None);
+    }
+
+    #[test]
+    fn a_node_that_was_reached_where_it_says_that_it_is_is_dialed_there_again() {
+        let addresses = ["two:1".to_owned()];
+        let mut dialing = Dialing { turn: 3, ..Dialing::default() };
+        dialing.reached.insert("two:1".to_owned(), "two:1".to_owned());
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("two:1"));
+    }
+
+    /// A proxy that does not let through must not be passed by.
+    #[test]
+    fn where_an_address_has_led_to_is_no_other_address() {
+        let addresses = ["proxy:1", "real:1"].map(str::to_owned);
+        let mut dialing = Dialing { turn: 1, ..Dialing::default() };
+        dialing.reached.insert("proxy:1".to_owned(), "real:1".to_owned());
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("proxy:1"));
+        let moved = ["proxy:1", "real:1", "new:1"].map(str::to_owned);
+        assert_eq!(dialing.address(&moved).as_deref(), Some("new:1"));
     }
 
     #[test]

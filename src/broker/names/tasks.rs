@@ -116,6 +116,9 @@ impl TaskRequest {
             return Err(TaskError::Invalid("queue: is that of a delayed exchange"));
         }
         match &self.to {
+            TaskTarget::Queue(name) if delays_for(name).is_some() => {
+                return Err(TaskError::Invalid("to: is the queue of a delayed exchange"));
+            }
             TaskTarget::Queue(name) => drop(find(&named(name))?),
             TaskTarget::Exchange(name) if !name.is_empty() => {
                 catalog.check_publishable(&named(name))?;

@@ -52,6 +52,8 @@ fn exc_17_a_positive_delay_goes_to_the_exchanges_queue_and_nothing_else_does() {
     world.bind(to_queue("f", "", "other", id(2)));
     assert_eq!(route(&world, "f", Some(5)), [id(2), id(9)]);
     assert_eq!(route(&world, "f", None), [id(1), id(2)]);
+    // Nobody else publishes to its queue: that would need no permission for the exchange.
+    assert_eq!(world.route_by("", &["amq.delayed.x"], None), Ok(vec![]));
     // The exchange keeps a message without a route too: it is routed after the delay.
     assert_eq!(world.route_by("x", &["b"], Some(&with_delay(5))), Ok(vec![id(9)]));
 }

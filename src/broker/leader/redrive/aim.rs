@@ -89,10 +89,12 @@ pub(super) fn aim(order: &TaskOrder, message: &Message) -> Aim {
     }
 }
 
-/// A dead letter is put back: it looks as it did when it came into the queue in which it died.
+/// A dead letter is put back: it looks as it did when it came into the queue in which it died. If it was
+/// dead-lettered without another key, it has all of its keys still, also those of CC and BCC.
 fn back(to: &TaskTarget, message: &Message, death: &Death) -> Aim {
     let keys = death.keys_or(&message.routing_key);
-    let as_it_was = Via { exchange: death.exchange.clone(), routing_key: Some(keys.0.clone()) };
+    let routing_key = (keys.0 != message.routing_key).then(|| keys.0.clone());
+    let as_it_was = Via { exchange: death.exchange.clone(), routing_key };
     match to {
         TaskTarget::Nowhere => Aim::Nowhere,
         TaskTarget::Original => into_queue(&death.queue, as_it_was),
@@ -181,6 +183,14 @@ mod tests {
         assert_eq!(aim_of(TaskTarget::Queue(name("q"))), to("", &["q"], was));
         let expected = to("x", &["eu.new", "copy"], ("x", Some("eu.new")));
         assert_eq!(aim_of(TaskTarget::Exchange(name("x"))), expected);
+    }
+
+    /// It has the keys of CC and BCC still, unless it was dead-lettered with another key.
+    #[test]
+    fn q_40_a_dead_letter_that_has_its_key_keeps_all_of_them() {
+        let dead = Message { routing_key: name("eu.new"), ..message(vec![death("work")]) };
+        let original = order(TaskKind::Redrive, TaskTarget::Original);
+        assert_eq!(aim(&original, &dead), to("", &["work"], ("orders", None)));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use super::Tasks;
 use bytes::Bytes;
-use quorate_catalog::TaskOrder;
 use quorate_queue::{
     Machine, MessageStore as _, QueuedMessage, Standing, StoreError, TaskProgress, merge,
 };
@@ -14,7 +13,7 @@ use quorate_types::{Home, Level, LogIndex, MessageId, QueueId, Term};
 
 /// Messages that one step looks at, at most.
 const LOOK_MAX: usize = 1_024;
-/// Messages that one step looks at, at least, if not all of them may match.
+/// Messages that one step looks at, at least: not all of them may match, or be there.
 const LOOK_MIN: usize = 64;
 /// Run heads in the first and the largest read of the disk: a run may have thousands of messages.
 const RUNS_AT_ONCE: [usize; 2] = [2, 16];
@@ -32,10 +31,9 @@ pub(super) struct Looked {
 pub(super) type WithBody = (QueuedMessage, Option<Bytes>);
 
 /// Number of messages that are looked at for a step that takes at most `most` messages.
-pub(super) fn limit(order: &TaskOrder, most: u64) -> usize {
+pub(super) fn limit(most: u64) -> usize {
     let most = usize::try_from(most).unwrap_or(LOOK_MAX);
-    let least = if order.filter.is_empty() { 1 } else { LOOK_MIN };
-    most.clamp(least, LOOK_MAX)
+    most.clamp(LOOK_MIN, LOOK_MAX)
 }
 
 impl Tasks {

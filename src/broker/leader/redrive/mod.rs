@@ -235,7 +235,7 @@ impl Tasks {
         if most == 0 || !self.lease.is_held() || self.must_wait(&task.order) {
             return sleep(PAUSE).await;
         }
-        let limit = look::limit(&task.order, most);
+        let limit = look::limit(most);
         let looked = self.look(task.order.queue, from, progress.until, limit);
         let looked = match looked {
             Ok(Some(looked)) => looked,
@@ -260,8 +260,9 @@ impl Tasks {
             }
             (step, _) = self.build(begun(), &messages, next, most);
         }
-        // The task may have been done and forgotten since, under another leader.
-        if !leads() {
+        // The task may have been done and forgotten since, under another leader. Without the lease a binding
+        // may be gone that the messages were routed by (NAM 5).
+        if !leads() || !self.lease.is_held() {
             return;
         }
         let taken = step.takes.iter().map(|take| take.messages.len() as u64).sum::<u64>();

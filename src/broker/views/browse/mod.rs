@@ -245,7 +245,12 @@ impl Page {
             || self.shown_bytes >= PAGE_BYTES_MAX
             || self.browsed.looked_at >= LOOKED_AT_MAX
             || self.read_bytes >= READ_BYTES_MAX
-            || (self.browsed.looked_at > 0 && Instant::now() > self.until)
+            || (self.browsed.looked_at > 0 && self.is_late())
+    }
+
+    /// A step that finds nothing takes its time too.
+    fn is_late(&self) -> bool {
+        Instant::now() > self.until
     }
 
     fn read(mut self, node: &Node, entry: &QueueEntry) -> Result<Browsed, LookError> {
@@ -260,9 +265,14 @@ impl Page {
         {
             let Items { items, next: behind } = looker.items(from, STEP_MESSAGES)?;
             next = self.add(node, (entry, now), &items).or(behind);
+            if self.is_late() {
+                break;
+            }
         }
         // A page that ends with the last message says so.
-        while let Some(from) = next {
+        while let Some(from) = next
+            && !self.is_late()
+        {
             let Items { items, next: behind } = looker.items(from, 1)?;
             if !items.is_empty() {
                 break;

@@ -53,7 +53,7 @@ impl Replica {
         store.change(index, &machine.dead_ranges());
         store.check(&machine);
         store.compact();
-        machine.learn_oldest(&store);
+        machine.learn_oldest(&store, usize::MAX);
         Self { machine, store, out: Output::default() }
     }
 
