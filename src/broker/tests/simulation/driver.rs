@@ -34,8 +34,8 @@ const HANGS_ONE_OF: u64 = 8;
 /// nodes meanwhile.
 const ALONE_MS: RangeInclusive<u64> = 3_500..=6_000;
 
-/// When failures end.
-const FAULTS: Duration = Duration::from_secs(18);
+/// When failures end, in seeds without and with changes of the membership.
+const FAULTS: [Duration; 2] = [Duration::from_secs(18), Duration::from_secs(28)];
 
 /// Longest time from the last repair until everything is drained and equal.
 const REPAIR: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ impl Driver {
 
     fn run(&mut self) {
         self.step_for(FORMATION);
-        while self.sim.elapsed() < FAULTS {
+        while self.sim.elapsed() < self.faults_end() {
             self.harm();
             let pause = self.chance.between(100, 1_500);
             self.step_for(Duration::from_millis(pause));
@@ -198,7 +198,12 @@ impl Driver {
 
     /// Whether something may fail now.
     pub fn may_fail(&self) -> bool {
-        (FORMATION..FAULTS).contains(&self.sim.elapsed())
+        (FORMATION..self.faults_end()).contains(&self.sim.elapsed())
+    }
+
+    fn faults_end(&self) -> Duration {
+        let [shorter, longer] = FAULTS;
+        if self.world.membership.is_moving { longer } else { shorter }
     }
 
     pub fn is_up(&self, node: NodeId) -> bool {

@@ -104,6 +104,7 @@ impl Driver {
     fn begin_change(&mut self) {
         let members: Vec<NodeId> = self.world.membership.members().into_iter().collect();
         let node = self.moves.chance.one_of(&members);
+        let is_invited = members.contains(&GUEST);
         match self.moves.chance.below(6) {
             0 => {
                 let by_itself = self.moves.chance.below(2) == 0;
@@ -115,13 +116,14 @@ impl Driver {
                 self.moves.change = Some(Change::Drain { node, revived: false });
             }
             2 => self.restart(Why::Rolling),
-            3 => self.restart(Why::NewAddress),
-            _ if members.contains(&GUEST) => {
+            // A guest does not stay for long.
+            3.. if is_invited => {
                 let running = self.moves.chance.below(2) == 0;
                 self.dismiss(running);
                 self.moves.change = Some(Change::Forget { running });
             }
-            _ => {
+            3 => self.restart(Why::NewAddress),
+            4.. => {
                 self.invite();
                 self.moves.change = Some(Change::Join);
             }
