@@ -12,6 +12,7 @@
 pub mod chance;
 
 // Sending of messages.
+mod link_config;
 mod links;
 
 mod call;
@@ -61,7 +62,8 @@ pub use door::{Connector, Door};
 pub use handshake::HandshakeError;
 pub use hello::{ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
 pub use lane::{FRAME_BYTES_MAX, Lane, MESSAGE_BYTES_MAX};
-pub use links::{LinkConfig, LinkHandler, Links, Origin, Responder};
+pub use link_config::LinkConfig;
+pub use links::{LinkHandler, Links, Origin, Responder};
 pub use machine::MachineCell;
 pub use payload::Payload;
 pub use peers::Cause;

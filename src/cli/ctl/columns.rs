@@ -148,9 +148,7 @@ mod tests {
 
     /// Columns that RabbitMQ fills only for classic queues or TLS, and that are empty for a quorum
     /// queue.
-    const EMPTY: [&str; 21] = [
-        "consumer_capacity",
-        "consumer_utilisation",
+    const EMPTY: [&str; 19] = [
         "disk_reads",
         "disk_writes",
         "head_message_timestamp",

@@ -134,6 +134,23 @@ fn the_log_is_read_from_its_end_ctl_12() {
         ! --duration is no number of seconds: soon
         = 65
 
+        $ -n NODE consume_event_stream -d 0.3
+        Streaming events from node rabbit1@127.0.0.1 ...
+        = 0
+
+        $ -n NODE message_size_stats --formatter csv
+        "Message Size","Count","Percentage"
+        "below 100B","6","75.00"
+        "between 100B and 1KB","1","12.50"
+        "between 1KB and 10KB","1","12.50"
+        "between 10KB and 100KB","0","0.00"
+        "between 100KB and 1MB","0","0.00"
+        "between 1MB and 10MB","0","0.00"
+        "between 10MB and 50MB","0","0.00"
+        "between 50MB and 100MB","0","0.00"
+        "above 100MB","0","0.00"
+        = 0
+
         $ -n NODE set_log_level debug
         Setting log level to "debug" ...
         = 0
