@@ -19,13 +19,19 @@ use std::time::{Duration, Instant};
 
 const QUEUE: &str = "faulty";
 
-/// A cluster whose disks obey, the queue's leader, and load on the two other nodes.
-async fn under_load(faults: &CallFaults) -> (Cluster, u64, Load) {
+/// A cluster whose disks obey.
+async fn started(faults: &CallFaults) -> Cluster {
     let cluster = Cluster::start(3, faults.on(Options::default())).await;
     // A raise of the machine version writes to the disk while nothing else is applied.
     for node in [1, 2, 3] {
         says(cluster.node(node), &["the cluster's machine version is raised to=4"]).await;
     }
+    cluster
+}
+
+/// A cluster whose disks obey, the queue's leader, and load on the two other nodes.
+async fn under_load(faults: &CallFaults) -> (Cluster, u64, Load) {
+    let cluster = started(faults).await;
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
@@ -89,7 +95,7 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_13_a_disk_that_hangs_on_the_only_node_that_is_not_drained_ends_no_group() {
     let faults = CallFaults::prepare();
-    let cluster = Cluster::start(3, faults.on(Options::default())).await;
+    let cluster = started(&faults).await;
     let (connection, channel) = open(&cluster.amqp_uri(3)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
