@@ -101,7 +101,7 @@ async fn exit_codes_are_rabbitmqctls() {
         (&["list_queues", "--no-such-flag"], 64),
         (&["delete_queue"], 64),
         (&["delete_queue", "no such queue"], 64),
-        (&["purge_queue", "no such queue"], 65),
+        (&["purge_queue", "no such queue"], 69),
     ] {
         let output = cluster.ctl(1, args).await;
         assert_eq!(output.code, code, "{args:?}: {output:?}");
