@@ -3,7 +3,8 @@
 //!
 //! A process that has come back at another address tells the catalog, for which it needs the catalog's
 //! leader; but it may not know the leader before that one dials it. So each hello says where the process
-//! is. A node is dialed in turn where the settings, the catalog and its process say that it is.
+//! is. A node is dialed where the settings say, and if it is not there, in turn where the catalog and its
+//! process say.
 
 use parking_lot::RwLock;
 use quorate_types::NodeId;
