@@ -85,8 +85,8 @@ impl Members {
         self.nodes.iter().filter(|(group, _)| **group != CATALOG).map(|(_, it)| it)
     }
 
-    /// These nodes, and no others, are members; no group moves, and each queue group has so many replicas,
-    /// on members only.
+    /// True if exactly these nodes are members, no group is moving, and each queue group has this number of
+    /// replicas, all of them on members.
     #[must_use]
     pub fn is_complete_on(&self, nodes: &[u64], replicas: usize) -> bool {
         let members: BTreeSet<u64> = nodes.iter().copied().collect();

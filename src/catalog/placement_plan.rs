@@ -70,9 +70,7 @@ impl Plan<'_> {
         let placements = || self.catalog.placements();
         let moving = placements().filter(|(_, placement)| !placement.is_reached());
         let others = placements().filter(|(_, placement)| placement.is_reached() && can_move);
-        let found = moving
-            .chain(others)
-            .find(|(_, placement)| !self.is_sound(placement) && !self.waits(placement));
+        let found = moving.chain(others).find(|(_, placement)| self.needs_repair(placement));
         match found {
             Some((group, placement)) => {
                 Some(place(group, placement, self.repaired(group, placement)))
@@ -144,10 +142,9 @@ impl Plan<'_> {
     /// A group that moves to a node that does not run goes back to the nodes where it was, if others wait
     /// for a repair: the node may never return.
     fn give_way(&self) -> Option<MemberCommand> {
-        let needs_repair = |placement: &PlacementRecord| {
-            placement.is_reached() && !self.is_sound(placement) && !self.waits(placement)
-        };
-        if !self.catalog.placements().any(|(_, placement)| needs_repair(placement)) {
+        let waits_for_repair =
+            |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
+        if !self.catalog.placements().any(|(_, placement)| waits_for_repair(placement)) {
             return None;
         }
         let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
@@ -168,6 +165,11 @@ impl Plan<'_> {
         let takes =
             |hosts: &BTreeMap<NodeId, Host>| hosts.get(&node).is_some_and(|host| host.takes);
         takes(self.all) && !takes(self.hosts)
+    }
+
+    /// A replica cannot act, and no new directory of its node is about to take its place.
+    fn needs_repair(&self, placement: &PlacementRecord) -> bool {
+        !self.is_sound(placement) && !self.waits(placement)
     }
 
     fn is_sound(&self, placement: &PlacementRecord) -> bool {

@@ -306,12 +306,13 @@ pub(crate) fn not_forgotten(error: &ForgetError) -> Status {
     }
 }
 
-/// Why a node is not ready, as text; empty if it is ready.
+/// The numbers of groups, separated by commas.
 fn listed(groups: &[GroupId]) -> String {
     let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
     groups.join(", ")
 }
 
+/// Why a node is not ready, as text; empty if it is ready.
 pub(crate) fn not_ready(readiness: &Readiness) -> String {
     let mut reasons = Vec::new();
     if readiness.drained {

@@ -159,8 +159,8 @@ impl Dialing {
         }
     }
 
-    /// Where the node is dialed next, of one address or more. Where the first one leads to is no other
-    /// address.
+    /// The address to dial next. An address is left out if the first address was seen to lead to the same
+    /// process, for example through a proxy.
     fn address(&self, addresses: &[String]) -> Option<String> {
         let (first, others) = addresses.split_first()?;
         let same = self.reached.get(first);

@@ -16,8 +16,8 @@ fn zone(node: u64) -> &'static str {
     }
 }
 
-/// Waits until all five nodes are members, no group moves, and each queue group has so many replicas, in as
-/// many zones as there are.
+/// Waits until all five nodes are members, no group is moving, and each queue group has this number of
+/// replicas, at least one in each of the three zones.
 async fn spread(cluster: &Cluster, replicas: usize) {
     let what = format!("{replicas} replicas of each group in all zones");
     eventually(&what, MOVED, || async {

@@ -135,8 +135,8 @@ proptest! {
         }
     }
 
-    /// A node that comes takes its share, and nothing else moves; of one that goes little else than what it
-    /// has.
+    /// When a node joins, only its share of the replicas moves. When a node leaves, its own replicas move, and
+    /// at most two more.
     #[test]
     fn mem_06_no_more_moves_than_what_comes_and_goes(
         nodes in 3..8_u16,

@@ -157,7 +157,8 @@ async fn pair() -> (Node, Node, SocketAddr, SocketAddr) {
     (a, b, at_one, at_two)
 }
 
-/// The one that has stayed dials the other one in vain where it was, until it is told where it is.
+/// Node 1 dials node 2 at its former address, where connections are refused, until node 2 connects and says
+/// its present address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_03_a_process_that_has_moved_is_dialed_where_it_says_that_it_is() {
     let (one, two, before) = (listener(), listener(), listener());

@@ -16,7 +16,8 @@ pub const GUEST: NodeId = NodeId(4);
 /// Of so many seeds two have such nodes. One of the two repeats itself.
 const MOVING_ONE_OF: u64 = 5;
 
-/// One of so many of those seeds begins with a release that knows an early machine version only.
+/// Of the seeds with membership changes, one in this number begins with a release that knows only an early
+/// machine version.
 const OLD_ONE_OF: u64 = 2;
 
 /// What a node's process is started with.
