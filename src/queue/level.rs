@@ -258,10 +258,7 @@ impl LevelState {
             self.count_requeued_out(&queued);
             return Ok(Some(queued));
         }
-        if at < (self.record.head_index, self.record.head_position)
-            || at.0 >= apply.index
-            || self.refused_letters.contains(at)
-        {
+        if at.0 >= apply.index || !self.is_ahead(at) {
             return Ok(None);
         }
         let Some(first) = self.first_fresh(place, apply)? else { return Ok(None) };
@@ -404,16 +401,21 @@ impl LevelState {
     }
 
     fn put_stored(&mut self, level: Level, run: &RunHead) {
-        let head = (self.record.head_index, self.record.head_position);
         for (position, message) in (0u32..).zip(&run.messages) {
             if let Some(message) = message
-                && (run.index, position) >= head
-                && !self.refused_letters.contains((run.index, position))
+                && self.is_ahead((run.index, position))
             {
                 let id = MessageId { level, index: run.index, position };
                 self.window.push_back(fresh(id, *message, run.time));
             }
         }
+    }
+
+    /// Whether a place is not before the head and not a gap: the message there, if it is stored and
+    /// not cut, is fresh.
+    fn is_ahead(&self, at: (LogIndex, u32)) -> bool {
+        at >= (self.record.head_index, self.record.head_position)
+            && !self.refused_letters.contains(at)
     }
 
     fn put_late(&mut self, level: Level, apply: &Apply<'_>) {

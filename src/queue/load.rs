@@ -14,7 +14,9 @@ use crate::{
     },
     store::MessageStore,
 };
-use quorate_types::{ConsumerId, Home, LetterNumber, Level, MessageId, QueueId, SessionId};
+use quorate_types::{
+    ConsumerId, Home, LetterNumber, Level, LogIndex, MessageId, QueueId, SessionId,
+};
 use std::collections::BTreeMap;
 
 impl Machine {
@@ -46,15 +48,16 @@ impl Machine {
     }
 
     /// After a load, reads how old the oldest ready messages are, for lists: one run of each priority
-    /// level that has any, of `most` levels, since a start must not take long.
-    pub fn learn_oldest(&mut self, store: &dyn MessageStore, most: usize) {
+    /// level that has any, of `most` levels, since a start must not take long. `applied`: the last entry
+    /// that the checkpoint contains.
+    pub fn learn_oldest(&mut self, store: &dyn MessageStore, applied: LogIndex, most: usize) {
         let levels = self.queues.values_mut().flat_map(|queue| {
             let id = queue.id;
             queue.levels.iter_mut().map(move |(level, state)| (id, *level, state))
         });
         let backlogs = levels.filter(|(.., state)| state.ready() > 0);
         for (queue, level, state) in backlogs.take(most) {
-            state.learn_oldest(Place { queue, level, served: false }, store);
+            state.learn_oldest(Place { queue, level, served: false }, store, applied);
         }
     }
 

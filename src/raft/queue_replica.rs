@@ -63,7 +63,9 @@ impl GroupMachine for QueueReplica {
             .map_err(|error| MachineError::Records(error.to_string()))?;
         let dead: Vec<_> = machine.dead_ranges().iter().filter_map(removed).collect();
         self.store.clear();
-        machine.learn_oldest(&self.store, LEARN_MAX);
+        if let Some(applied) = loaded.applied {
+            machine.learn_oldest(&self.store, applied.index, LEARN_MAX);
+        }
         *self.machine.lock() = machine;
         // Removals that a crash has prevented are repeated (STO 3).
         let done: Done = Box::new(|result| {

@@ -1,8 +1,13 @@
 //! How old the oldest ready message of a level is, for lists.
 
 use super::{LevelState, Place};
-use crate::store::MessageStore;
+use crate::store::{MessageStore, RunHead};
 use quorate_types::{LogIndex, Timestamp};
+
+/// Runs that are read after a start to find the first one that has a fresh message. The runs before it
+/// have gaps only, for example letters that were refused on arrival (LEN-12). If none of these runs has
+/// a fresh message, the time of the first run is taken, which is earlier.
+const RUNS_MAX: usize = 64;
 
 impl LevelState {
     /// When the oldest ready message was enqueued, without a read of the store: if its head is not in
@@ -16,13 +21,26 @@ impl LevelState {
         head.or(self.passed).filter(|_| self.record.fresh > 0)
     }
 
-    /// Reads for [`LevelState::oldest`] when the first fresh message was enqueued, after a start.
-    pub(crate) fn learn_oldest(&mut self, place: Place, store: &dyn MessageStore) {
+    /// Reads for [`LevelState::oldest`] when the first fresh message was enqueued, after a start from a
+    /// checkpoint through the entry `applied`. The store may have runs of later entries.
+    pub(crate) fn learn_oldest(
+        &mut self,
+        place: Place,
+        store: &dyn MessageStore,
+        applied: LogIndex,
+    ) {
         if self.record.fresh > 0 {
-            let (first, last) = (self.record.head_index, LogIndex(u64::MAX - 1));
+            let first = self.record.head_index;
             // A fault of the disk is found when the message is needed.
-            let runs = store.runs(place.queue, place.level, first, last, 1).unwrap_or_default();
-            self.passed = runs.first().map(|run| run.time);
+            let runs = store.runs(place.queue, place.level, first, applied, RUNS_MAX);
+            let runs = runs.unwrap_or_default();
+            let found = runs.iter().find(|run| self.has_fresh(run));
+            self.passed = found.or(runs.first()).map(|run| run.time);
         }
+    }
+
+    fn has_fresh(&self, run: &RunHead) -> bool {
+        let mut messages = (0u32..).zip(&run.messages);
+        messages.any(|(position, it)| it.is_some() && self.is_ahead((run.index, position)))
     }
 }

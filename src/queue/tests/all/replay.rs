@@ -53,7 +53,7 @@ impl Replica {
         store.change(index, &machine.dead_ranges());
         store.check(&machine);
         store.compact();
-        machine.learn_oldest(&store, usize::MAX);
+        machine.learn_oldest(&store, index, usize::MAX);
         Self { machine, store, out: Output::default() }
     }
 
@@ -72,7 +72,8 @@ fn knows_ages(world: &World, replica: &Replica) {
     for queue in replica.machine.queues() {
         let [view, before] = [&replica.machine, &world.machine].map(|it| it.queue(queue).unwrap());
         assert_eq!(view.oldest.is_some(), view.ready > 0, "{queue}");
-        assert!(before.oldest.is_none() || before.oldest <= view.oldest, "{queue}");
+        let (was, is) = (before.oldest, view.oldest);
+        assert!(was.is_none() || was <= is, "{queue}: {was:?} before the start, {is:?} after it");
     }
 }
 
