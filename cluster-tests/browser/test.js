@@ -424,6 +424,41 @@ step("a picture for README", async ({ page }) => {
   await shot(page, "overview", false);
 });
 
+// Lists are sorted, filtered and drawn a page at a time, and the picture of a topology is bounded.
+step("ten thousand queues", async ({ page, api }) => {
+  const name = (number) => `many.${String(number).padStart(5, "0")}`;
+  const count = 10_000;
+  const queues = Array.from({ length: count }, (_, number) => (
+    { name: name(number), durable: true, auto_delete: false, arguments: { "x-queue-type": "quorum", "x-dead-letter-exchange": "graves" } }));
+  await api.call("PUT", ["vhosts", "many"], {});
+  await api.call("PUT", ["permissions", "many", "guest"], { configure: ".*", write: ".*", read: ".*" });
+  await api.call("POST", ["definitions", "many"], { queues });
+  const of = new URLSearchParams({ vhost: "many" });
+  const times = {};
+  const rows = page.locator("main tbody tr");
+  const time = async (what, act, first) => {
+    const begun = Date.now();
+    await act();
+    await eventually(async () => (await rows.first().textContent()).includes(first), `${what} begins with ${first}`);
+    times[what] = Date.now() - begun;
+  };
+  await time("open", () => open(page, `#/queues?${of}`), name(0));
+  equal(await rows.count(), 100, "rows of a page");
+  check((await page.locator("main .pager").textContent()).includes("10,000"), "the pager tells how many there are");
+  await time("next page", () => page.getByRole("button", { name: "Next page" }).click(), name(100));
+  const byName = page.getByRole("button", { name: "Name", exact: true });
+  await time("sort", () => byName.click(), name(0));
+  await time("sort in reverse", () => byName.click(), name(count - 1));
+  await time("filter", () => page.getByLabel("Filter by name").fill("many.0777"), name(7_779));
+  equal(await rows.count(), 10, "rows that the filter leaves");
+  await unharmed(page, "ten thousand queues");
+  await shot(page, "desk-queues-many");
+  await time("topology", () => open(page, `#/bindings?${of}`), "graves");
+  check((await page.locator("main svg a.box").count()) <= 60, "boxes of the picture");
+  console.log(`        ms with ${count} queues: ${JSON.stringify(times)}`);
+  await api.call("DELETE", ["vhosts", "many"]);
+});
+
 async function main() {
   const world = await begin(http, address);
   const browser = await launch();

@@ -227,9 +227,22 @@ within 150 bash -c '! kubectl get pod q-quorate-1'
 [ "$(kubectl get pvc -o name | wc -l)" = 3 ] || fail "volumes are not kept"
 kubectl get secret q-quorate-cluster >/dev/null || fail "the secret is not kept"
 ok "helm uninstall; volumes and secrets are kept"
-helm install q "$top/helm/quorate" "${install[@]}" --wait --timeout 180s >/dev/null || fail "helm install over kept volumes"
+helm install q "$top/helm/quorate" "${install[@]}" --set replaceLostVolumes=true --wait --timeout 180s >/dev/null || fail "helm install over kept volumes"
 helm test q >/dev/null || fail "helm test"
 ok "installed again over the kept volumes"
+volume_of() { kubectl get pvc "data-q-quorate-$1" -o jsonpath='{.spec.volumeName}'; }
+former=$(volume_of 2)
+is_new() { [ -n "$(volume_of 2)" ] && [ "$(volume_of 2)" != "$former" ]; }
+load 90
+sleep 10
+kubectl delete pvc data-q-quorate-2 --wait=false >/dev/null
+kubectl delete pod q-quorate-2 >/dev/null
+within 90 is_new
+within 120 running_are 1 3
+within 120 members_are 3
+loaded
+rolled
+ok "a node with a lost volume replaces itself under load (replaceLostVolumes), nothing lost"
 helm uninstall q --wait >/dev/null
 within 150 bash -c '! kubectl get pod q-quorate-1'
 helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait --timeout 120s >/dev/null || fail "helm install of one node"

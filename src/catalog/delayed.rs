@@ -4,7 +4,8 @@
 //! replicated, listed and counted like all others.
 
 use crate::{
-    machine::Catalog,
+    exchange::Exchange,
+    machine::{Catalog, Vhost},
     objects::{ExchangeRecord, ExchangeType},
     output::{CatalogEvent, CatalogOutput},
     refusal,
@@ -60,6 +61,24 @@ pub fn delay_config(exchange: ShortString, resolved_at: CatalogIndex) -> QueueCo
         dead_letter: Some(DeadLetter { exchange, routing_key: None, at_least_once: false }),
         delays: true,
         ..QueueConfig::plain(QueueType::Quorum)
+    }
+}
+
+impl Vhost {
+    /// The name of the delayed exchange whose queue has this name, if there is such an exchange.
+    pub(crate) fn delays_for(&self, queue: &ShortString) -> Option<ShortString> {
+        let exchange = delays_for(queue)?;
+        let is_delayed = |it: &Exchange| it.record.kind == ExchangeType::Delayed;
+        self.exchanges.get(&exchange).is_some_and(is_delayed).then_some(exchange)
+    }
+}
+
+impl Catalog {
+    /// The name of the delayed exchange that a queue belongs to, if there is such an exchange. Such a
+    /// queue gets messages from its exchange only, and is neither bound nor deleted but with it.
+    #[must_use]
+    pub fn delayed_exchange_of(&self, queue: &ResourceName) -> Option<ShortString> {
+        self.vhosts.get(&queue.vhost)?.delays_for(&queue.name)
     }
 }
 

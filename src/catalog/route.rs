@@ -2,7 +2,7 @@
 //! allocate; a queue is returned at most once, however many bindings lead to it.
 
 use crate::{
-    delayed::{delay_of, delays_for},
+    delayed::delay_of,
     exchange::{Exchange, Routes},
     headers::Headers,
     machine::{Catalog, Vhost},
@@ -127,12 +127,8 @@ impl Catalog {
         request: &RouteRequest<'_>,
         name: &ShortString,
     ) -> Option<QueueId> {
-        let delays = |exchange: &ShortString| {
-            let exchange = vhost.exchanges.get(exchange);
-            exchange.is_some_and(|exchange| exchange.record.kind == ExchangeType::Delayed)
-        };
         match vhost.queues.get(name) {
-            Some(_) if delays_for(name).is_some_and(|exchange| delays(&exchange)) => None,
+            Some(_) if vhost.delays_for(name).is_some() => None,
             Some(id) => Some(*id),
             None => server_named_queue(request.vhost, name)
                 .filter(|id| request.locality.is_known(id.home) && !self.is_over(*id)),

@@ -91,6 +91,7 @@ pub(crate) struct Ports {
     pub(crate) http: TcpListener,
     pub(crate) amqp_tls: Option<TcpListener>,
     pub(crate) http_tls: Option<TcpListener>,
+    pub(crate) metrics: Option<TcpListener>,
 }
 
 impl Ports {
@@ -101,6 +102,7 @@ impl Ports {
             http: bind("http_listen", &settings.http_listen).await?,
             amqp_tls: bind_if_set("amqp_tls_listen", settings.amqp_tls_listen.as_ref()).await?,
             http_tls: bind_if_set("http_tls_listen", settings.http_tls_listen.as_ref()).await?,
+            metrics: bind_if_set("metrics_listen", settings.metrics_listen.as_ref()).await?,
         })
     }
 }
@@ -170,6 +172,10 @@ fn facts(loaded: &Loaded, ports: &Ports) -> io::Result<NodeFacts> {
     if let Some(http) = &ports.http_tls {
         listeners.push(listener(http.local_addr()?, "https", "HTTP API over TLS (HTTPS)"));
     }
+    if let Some(metrics) = &ports.metrics {
+        let purpose = "Prometheus exporter API over HTTP";
+        listeners.push(listener(metrics.local_addr()?, "http/prometheus", purpose));
+    }
     Ok(NodeFacts {
         id: settings.node_id,
         name: name.unwrap_or_else(|| naming.name(settings.node_id, &rpc_address)),
@@ -219,7 +225,7 @@ pub(crate) async fn run(
     let ports = Ports::bind(settings).await?;
     let system = |source| StartError::System { what: "cannot use the bound ports", source };
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
-    let Ports { rpc, amqp, http, amqp_tls, http_tls } = ports;
+    let Ports { rpc, amqp, http, amqp_tls, http_tls, metrics } = ports;
 
     tracing::info!(
         node = %facts.id, name = facts.name, version = facts.version, data_dir = facts.data_dir,
@@ -231,7 +237,7 @@ pub(crate) async fn run(
     let connector = Connector::new(secret, tls.rpc.map(|rpc| rpc.dialer));
     let pulses =
         Pulses::watch(&[("quorate", Handle::current()), ("clients", clients.runtime.clone())]);
-    let http = (http, http_tls.zip(tls.http));
+    let http = HttpPorts { plain: http, tls: http_tls.zip(tls.http), metrics };
     let rates = Rates::new(sampling(settings));
     tokio::spawn(rates.clone().run(prepared.broker.clone()));
     let inside = (pulses, rates);
@@ -280,6 +286,13 @@ async fn abandon(prepared: Prepared, served: Served, signal: Option<&'static str
     ExitReason::Asked(signal)
 }
 
+/// The ports of HTTP, bound.
+struct HttpPorts {
+    plain: TcpListener,
+    tls: Option<(TcpListener, Acceptor)>,
+    metrics: Option<TcpListener>,
+}
+
 /// The ports that are served from the beginning to the end: those of nodes and operators.
 struct Served {
     stop: watch::Sender<bool>,
@@ -292,7 +305,7 @@ impl Served {
         prepared: &Prepared,
         facts: &Arc<NodeFacts>,
         process: Arc<OwnProcess>,
-        (rpc, (http, https)): (Listener, (TcpListener, Option<(TcpListener, Acceptor)>)),
+        (rpc, http): (Listener, HttpPorts),
         (pulses, rates): (Pulses, Rates),
         connector: Connector,
     ) -> Self {
@@ -307,9 +320,10 @@ impl Served {
         let page = quorate_management::page(broker.clone(), Arc::clone(&facts), sessions.clone());
         let inside = (sessions, rates.clone());
         let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, inside);
-        let router = quorate_management::router(broker.clone(), facts, pulses, rates);
-        let router = router.merge(api).merge(page);
-        Self { stop, rpc, http: serve_http(http, https, &router, &stopping) }
+        let health = quorate_management::health(broker.clone(), pulses);
+        let metrics = quorate_management::metrics(broker.clone(), facts, rates);
+        let all = health.merge(metrics.clone()).merge(api).merge(page);
+        Self { stop, rpc, http: serve_http(http, &all, &metrics, &stopping) }
     }
 
     async fn end(self) {
@@ -353,16 +367,18 @@ fn routes(
     routes.add_service(MessagesServer::new(messages))
 }
 
-/// Serves the same pages on the port without TLS and, if there is one, on that with TLS.
+/// Serves `all` pages on the port without TLS and on that with TLS, and `metrics` on the port for them, if
+/// there are such ports.
 fn serve_http(
-    plain: TcpListener,
-    secured: Option<(TcpListener, Acceptor)>,
-    router: &Router,
+    ports: HttpPorts,
+    all: &Router,
+    metrics: &Router,
     stopping: &watch::Receiver<bool>,
 ) -> Vec<JoinHandle<()>> {
-    let secured = secured.map(|(listener, tls)| (listener, Some(tls)));
-    let ports = [(plain, None)].into_iter().chain(secured);
-    let serve = |(listener, tls)| {
+    let secured = ports.tls.map(|(listener, tls)| (listener, Some(tls), all));
+    let of_metrics = ports.metrics.map(|listener| (listener, None, metrics));
+    let ports = [(ports.plain, None, all)].into_iter().chain(secured).chain(of_metrics);
+    let serve = |(listener, tls, router): (_, _, &Router)| {
         let stop = stopped(stopping.clone());
         tokio::spawn(quorate_management::serve(listener, tls, router.clone(), stop))
     };

@@ -50,6 +50,11 @@ pub(crate) fn connection_id(id: ConnectionId) -> wire::ConnectionId {
     }
 }
 
+/// See [`wire::QueueCounts::consumer_capacity`].
+pub(crate) fn consumer_capacity(consumers: u64, ready: u64) -> u64 {
+    u64::from(consumers > 0 && ready == 0)
+}
+
 fn counts(counts: QueueCounts) -> wire::QueueCounts {
     wire::QueueCounts {
         ready: counts.ready,

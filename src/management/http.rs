@@ -77,26 +77,39 @@ impl HttpClient {
     }
 }
 
+/// What the health checks look at.
+#[derive(Clone, Debug)]
+struct Health<S> {
+    source: S,
+    pulses: Pulses,
+}
+
+/// What the pages of metrics show.
 #[derive(Clone, Debug)]
 struct Shown<S> {
     source: S,
     facts: Arc<NodeFacts>,
-    pulses: Pulses,
     rates: Rates,
     /// The page without objects, the page with them, and the page of chosen families.
     pages: [Arc<Mutex<Page>>; 3],
 }
 
-/// The pages of a node: `/health/live`, `/health/ready`, `/metrics` and below.
-pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>, pulses: Pulses, rates: Rates) -> Router {
-    let pages = Default::default();
+/// The health checks of a node: `/health/live` and `/health/ready`.
+pub fn health<S: Source>(source: S, pulses: Pulses) -> Router {
     Router::new()
         .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
+        .with_state(Health { source, pulses })
+}
+
+/// The metrics of a node: `/metrics` and below.
+pub fn metrics<S: Source>(source: S, facts: Arc<NodeFacts>, rates: Rates) -> Router {
+    let pages = Default::default();
+    Router::new()
         .route("/metrics", get(aggregated::<S>))
         .route("/metrics/per-object", get(per_object::<S>))
         .route("/metrics/detailed", get(detailed::<S>))
-        .with_state(Shown { source, facts, pulses, rates, pages })
+        .with_state(Shown { source, facts, rates, pages })
 }
 
 /// Serves `router` until `stop` resolves, then lets requests in progress complete; over TLS if there
@@ -239,8 +252,8 @@ fn without_doubled_slash(uri: &Uri) -> Option<Uri> {
 }
 
 /// 503 with the reason when this process makes no progress, so that only a restart can help.
-async fn live<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    match not_live(&shown.source, &shown.pulses) {
+async fn live<S: Source>(State(of): State<Health<S>>) -> Response {
+    match not_live(&of.source, &of.pulses) {
         None => "ok\n".into_response(),
         Some(why) => unavailable(&why),
     }
@@ -248,8 +261,8 @@ async fn live<S: Source>(State(shown): State<Shown<S>>) -> Response {
 
 /// 503 with the reason until clients can be served: the node has a routing lease, every group a
 /// leader, the definitions of the start are imported, and the node is not drained.
-async fn ready<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    let readiness = shown.source.readiness();
+async fn ready<S: Source>(State(of): State<Health<S>>) -> Response {
+    let readiness = of.source.readiness();
     if readiness.is_ready() {
         return "ok\n".into_response();
     }

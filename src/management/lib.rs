@@ -51,6 +51,15 @@ pub mod wire {
     pub fn caller() -> Option<Caller> {
         Some(Caller { version: VERSION })
     }
+
+    impl QueueCounts {
+        /// RabbitMQ's consumer capacity at this moment: 1 if consumers take messages as they come, 0 if
+        /// some wait or nobody consumes.
+        #[must_use]
+        pub fn consumer_capacity(&self) -> u64 {
+            crate::convert::consumer_capacity(self.consumers, self.ready)
+        }
+    }
 }
 
 pub use access::AccessService;
@@ -61,7 +70,7 @@ pub use axum::Router;
 pub use browser::Browser;
 pub use certificates::{PERIOD_UNITS, certificates};
 pub use facts::{ListenerFacts, Naming, NodeFacts};
-pub use http::{router, serve};
+pub use http::{health, metrics, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
 pub use messages::MessageService;

@@ -11,10 +11,10 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_quorum, declare_with, durable, exclusive, get, int, of_type, open,
     open_confirming, persistent, publish_confirmed, publish_with, text,
 };
-use quorate_cluster_tests::harness::http::get_as_guest;
+use quorate_cluster_tests::harness::http::{self, get_as_guest};
 use quorate_cluster_tests::harness::metrics::Metrics;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
 use std::collections::BTreeMap;
 
 /// Everything that is counted, summed over the nodes of the cluster.
@@ -361,4 +361,25 @@ async fn health_tells_a_live_node_from_a_ready_one() {
     assert_eq!(status("/health/live").await, 200, "a node in a minority need not be restarted");
     cluster.node(2).restart().await;
     cluster.node(1).ready().await;
+}
+
+/// A port for scrapes has the pages of metrics and nothing else, and is listed as RabbitMQ lists its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_its_own_for_scrapes_serves_metrics_only() {
+    let cluster = Cluster::prepare(1, Options::default()).await;
+    let port = Port::reserve().address();
+    cluster.node(1).spawn_with(&[("--metrics-listen", &port)]);
+    cluster.ready().await;
+    for path in ["/metrics", "/metrics/per-object", "/metrics/detailed?family=node_metrics"] {
+        let page = http::get(&port, path).await.expect("a page");
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.body.contains("_identity_info{"), "{path}: {}", page.body);
+    }
+    for path in ["/", "/api/overview", "/health/live"] {
+        assert_eq!(http::get(&port, path).await.expect("an answer").status, 404, "{path}");
+    }
+    let listed = cluster.ctl(1, &["listeners"]).await.stdout;
+    let (_, port) = port.rsplit_once(':').expect("a port");
+    let purpose = "protocol: http/prometheus, purpose: Prometheus exporter API over HTTP";
+    assert!(listed.contains(&format!("port: {port}, {purpose}")), "{listed}");
 }

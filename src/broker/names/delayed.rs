@@ -7,10 +7,8 @@ use crate::{
         queues::Queues,
     },
 };
-use quorate_catalog::{
-    ExchangeRecord, ExchangeType, QueueEntry, delay_config, delays_for, refusal,
-};
-use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType, ResourceName};
+use quorate_catalog::{ExchangeRecord, QueueEntry, delay_config, refusal};
+use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType};
 use std::sync::Arc;
 
 impl Queues {
@@ -70,13 +68,9 @@ impl Queues {
     /// # Errors
     /// 403.
     pub(crate) fn check_free(&self, entry: &QueueEntry) -> Result<(), Exception> {
-        let Some(exchange) = delays_for(&entry.name.name) else { return Ok(()) };
-        let name = ResourceName { vhost: entry.name.vhost.clone(), name: exchange };
-        match self.base.catalog.read().exchange(&name) {
-            Some(record) if record.kind == ExchangeType::Delayed => {
-                Err(refusal::delay_queue(&entry.name, &name.name))
-            }
-            Some(_) | None => Ok(()),
+        match self.base.catalog.read().delayed_exchange_of(&entry.name) {
+            Some(exchange) => Err(refusal::delay_queue(&entry.name, &exchange)),
+            None => Ok(()),
         }
     }
 }

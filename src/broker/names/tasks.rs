@@ -3,7 +3,7 @@
 use crate::{context::CallError, views::administration::MessageTasks};
 use quorate_catalog::{
     Access, Catalog, CatalogCommand, CatalogReply, Denial, Resource, TaskCommand, TaskControl,
-    TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, delays_for, filter_of, refusal,
+    TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, filter_of, refusal,
 };
 use quorate_types::{
     Exception, FilterError, Home, QueueId, ReplyCode, ResourceName, ShortString, TaskId,
@@ -112,11 +112,11 @@ impl TaskRequest {
         if entry.owner.is_some() || matches!(entry.id.home, Home::Node(_)) {
             return Err(TaskError::Invalid("queue: belongs to a connection"));
         }
-        if delays_for(&self.queue.name).is_some() {
+        if catalog.delayed_exchange_of(&self.queue).is_some() {
             return Err(TaskError::Invalid("queue: is that of a delayed exchange"));
         }
         match &self.to {
-            TaskTarget::Queue(name) if delays_for(name).is_some() => {
+            TaskTarget::Queue(name) if catalog.delayed_exchange_of(&named(name)).is_some() => {
                 return Err(TaskError::Invalid("to: is the queue of a delayed exchange"));
             }
             TaskTarget::Queue(name) => drop(find(&named(name))?),

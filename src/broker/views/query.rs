@@ -246,15 +246,17 @@ impl Node {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => (self.base.group_leader(group), self.base.replicas_of(group)),
         };
-        let lost = match home {
-            Home::Node(_) => BTreeSet::new(),
-            Home::Group(group) => self.base.catalog.read().lost_replicas(group),
+        let (policies, lost) = {
+            let catalog = self.base.catalog.read();
+            let lost = match home {
+                Home::Node(_) => BTreeSet::new(),
+                Home::Group(group) => catalog.lost_replicas(group),
+            };
+            (catalog.queue_policies(&entry.name, entry.queue_type).into(), lost)
         };
         let is_online =
             |node: &NodeId| self.base.context.is_reachable(*node) && !lost.contains(node);
         let online = members.iter().copied().filter(is_online).collect();
-        let policies =
-            self.base.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
         QueueView {
             policies,
             id: entry.id,

@@ -64,11 +64,6 @@ fn counted(row: &QueueRow, count: fn(&wire::QueueCounts) -> u64) -> Cell {
     Ok(row.queue.counts.as_ref().map_or(Value::Empty, |counts| number(count(counts))))
 }
 
-/// RabbitMQ's consumer capacity at this moment: 1 if consumers take messages as they come.
-fn capacity(counts: &wire::QueueCounts) -> u64 {
-    u64::from(counts.consumers > 0 && counts.ready == 0)
-}
-
 fn leader(row: &QueueRow, names: &Names) -> Cell {
     let leader = row.queue.leader;
     Ok(if leader == 0 { Value::Empty } else { Value::word(names.node(leader)) })
@@ -90,8 +85,8 @@ pub(crate) const QUEUES: &[Column<QueueRow>] = &[
     column("arguments", |row, _| table(&row.queue.arguments)),
     column("auto_delete", |row, _| Ok(Value::Bool(row.queue.auto_delete))),
     column("configured_at", |row, _| counted(row, |it| it.configured_at)),
-    column("consumer_capacity", |row, _| counted(row, capacity)),
-    column("consumer_utilisation", |row, _| counted(row, capacity)),
+    column("consumer_capacity", |row, _| counted(row, wire::QueueCounts::consumer_capacity)),
+    column("consumer_utilisation", |row, _| counted(row, wire::QueueCounts::consumer_capacity)),
     column("consumers", |row, _| counted(row, |it| it.consumers)),
     unused("disk_reads"),
     unused("disk_writes"),

@@ -62,6 +62,8 @@ settings! {
     amqp_tls_listen: Option<HostPort> = "";
     /// Address on which the node serves the web page, the HTTP API, health checks and metrics over HTTPS. Empty: none.
     http_tls_listen: Option<HostPort> = "";
+    /// Further address on which the node serves metrics only, without TLS, conventionally port 15692. Empty: none.
+    metrics_listen: Option<HostPort> = "";
     /// PEM file with the certificate that the node shows to clients, and the certificates between
     /// it and its authority. Files of TLS are loaded again within seconds when they change.
     tls_certificate_file: Option<PathBuf> = "";

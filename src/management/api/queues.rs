@@ -56,11 +56,8 @@ impl Shown<'_> {
         self.counts.ready_bytes.saturating_add(self.counts.unacknowledged_bytes)
     }
 
-    /// RabbitMQ's consumer capacity at this moment: 1 if consumers take messages as they come, 0 if some
-    /// wait or nobody consumes.
     fn capacity(&self) -> Value {
-        let keeps_up = self.counts.consumers > 0 && self.counts.ready == 0;
-        Value::from(if keeps_up { 1.0 } else { 0.0 })
+        Value::from(self.counts.consumer_capacity() as f64)
     }
 
     /// Whatever its delivery mode, a message in a durable queue survives.
@@ -227,11 +224,18 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     };
     let mut shown = book.with(shape(&known, &names), key.as_ref());
     if let Some(fields) = shown.as_object_mut() {
+        fields.insert("single_active_consumer_ctag".to_owned(), active_tag(&details));
         fields.insert("consumer_details".to_owned(), Value::Array(details));
         fields.insert("deliveries".to_owned(), json!([]));
         fields.insert("incoming".to_owned(), json!([]));
     }
     Ok(Answer::object(shown).without(silent).without(book.silent))
+}
+
+/// The tag of the single active consumer among the consumers of a queue; null without one.
+fn active_tag(details: &[Value]) -> Value {
+    let is_active = |one: &&Value| one["activity_status"] == "single_active";
+    details.iter().find(is_active).map_or(Value::Null, |one| one["consumer_tag"].clone())
 }
 
 /// The consumers of a queue, and the nodes that did not answer.

@@ -3,6 +3,7 @@
 
 use super::Scrape;
 use super::exposition::{Page, seconds};
+use crate::convert::consumer_capacity;
 use quorate_broker::view::{ChannelFigure, ConnectionFigure, GroupView, QueueFigure};
 use quorate_catalog::ConnectionId;
 use quorate_types::{Home, QueueType};
@@ -82,7 +83,7 @@ pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) 
             "queue_consumer_utilisation",
             "gauge",
             "1 if consumers take messages as they come, 0 if some wait or nobody consumes",
-            |queue| u64::from(queue.consumers > 0 && queue.ready == 0),
+            |queue| consumer_capacity(u64::from(queue.consumers), queue.ready),
         ),
         (
             "queue_messages_delayed",
