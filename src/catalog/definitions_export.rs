@@ -123,7 +123,7 @@ fn limits_parameter(vhost: &VhostRecord) -> Option<Value> {
     is_set.then(|| {
         json!({
             "vhost": vhost.name.as_str(),
-            "component": "vhost-limits",
+            "component": VHOST_LIMITS,
             "name": "limits",
             "value": limits,
         })

@@ -310,9 +310,9 @@ impl Reading<'_> {
     fn parameter(&mut self, fields: &Fields<'_>) -> Read {
         let (vhost, component) = (fields.short("vhost")?, fields.short("component")?);
         let name = fields.short("name")?;
-        match component.as_bytes() {
+        match component.as_str() {
             // RabbitMQ stores virtual host limits as parameters.
-            b"vhost-limits" => {
+            VHOST_LIMITS => {
                 let limits = fields.required_object("value")?;
                 let limits = VhostLimits {
                     connections_max: limits.optional_integer("max-connections")?,

@@ -17,6 +17,8 @@ pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 /// The global parameter for the number of waiting dead letters at which a queue accepts no more
 /// messages. Queue groups decide by it, so it is one value for the cluster and part of the
 /// queues' settings.
+/// The component under which definitions have the limits of virtual hosts.
+pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
 const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// What is common to the settings of all queues.
@@ -59,6 +61,10 @@ pub enum ParameterError {
     /// Policies have commands of their own.
     #[error("policies may not be set using this method")]
     Policy,
+    /// Limits of virtual hosts have commands of their own. Definitions keep them among the parameters,
+    /// as this component.
+    #[error("limits of a virtual host are set with set_vhost_limits or /api/vhost-limits")]
+    VhostLimits,
     /// The value is longer than [`PARAMETER_BYTES_MAX`].
     #[error("parameter value must not exceed {PARAMETER_BYTES_MAX} bytes")]
     TooLong,
@@ -88,6 +94,11 @@ impl ParameterRecord {
             && matches!(component.as_bytes(), b"policy" | b"operator_policy")
         {
             return Err(ParameterError::Policy);
+        }
+        if let ParameterName::Vhost { component, .. } = &name
+            && component.as_str() == VHOST_LIMITS
+        {
+            return Err(ParameterError::VhostLimits);
         }
         if value.len() > PARAMETER_BYTES_MAX {
             return Err(ParameterError::TooLong);

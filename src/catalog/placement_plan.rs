@@ -9,7 +9,10 @@ use crate::{
     replicas::{Host, Hosts, Replicas},
 };
 use quorate_types::{GroupId, NodeId, ReplicaId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 impl Catalog {
     /// The next change of a placement, or else the removal of a node that leaves and has no replica
@@ -117,7 +120,7 @@ impl Plan<'_> {
         let others: BTreeSet<GroupId> =
             present.keys().copied().filter(|other| *other != group).collect();
         let mut nodes = placement.nodes();
-        let leaves = |node: &NodeId| self.hosts.get(node).is_none_or(|host| host.leaves);
+        let leaves = |node: &NodeId| hosts.get(node).is_none_or(|host| host.leaves);
         while nodes.iter().any(leaves) {
             let step = self.planner(hosts, of_catalog).next_step(&present, &others);
             let Some((_, next)) = step else { break };
@@ -139,8 +142,8 @@ impl Plan<'_> {
         placements.map(|(group, placement)| (group, placement.nodes())).collect()
     }
 
-    /// A group that moves to a node that does not run goes back to the nodes where it was, if others wait
-    /// for a repair: the node may never return.
+    /// A group that moves to a node that does not run goes back to the nodes where it was, or to others if
+    /// one of these does not work any more, if other groups wait for a repair: the node may never return.
     fn give_way(&self) -> Option<MemberCommand> {
         let waits_for_repair =
             |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
@@ -150,14 +153,26 @@ impl Plan<'_> {
         let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
         let mut held_up =
             moving.filter(|(_, it)| it.replicas.iter().any(|replica| self.is_away(replica.node)));
+        let mut without_away = self.hosts.clone();
+        without_away.iter_mut().for_each(|(node, host)| host.leaves |= self.is_away(*node));
         held_up.find_map(|(group, placement)| {
-            let works = |node: &NodeId| {
-                self.all.get(node).is_some_and(|host| !host.leaves) && !self.is_away(*node)
-            };
             let former: BTreeSet<NodeId> =
                 placement.before.first()?.iter().map(|replica| replica.node).collect();
-            former.iter().all(works).then(|| place(group, placement, former))
+            let others = || self.repaired_on(&without_away, group, placement);
+            let is_complete = |nodes: &BTreeSet<NodeId>| {
+                nodes.len() >= placement.replicas.len() && nodes.iter().all(|it| self.works(*it))
+            };
+            let nodes = [former].into_iter().chain(iter::once_with(others)).find(is_complete)?;
+            Some(place(group, placement, nodes))
         })
+    }
+
+    /// The node runs, and may have replicas.
+    fn works(&self, node: NodeId) -> bool {
+        let member = self.catalog.member(node);
+        let stays = member
+            .is_some_and(|it| matches!(it.state, MemberState::Member | MemberState::Draining));
+        stays && !self.is_away(node)
     }
 
     /// The node takes replicas, but does not run.

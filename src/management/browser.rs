@@ -74,7 +74,7 @@ fn query(request: &wire::BrowseRequest) -> Result<BrowseQuery, Status> {
     let shown_bytes = usize::try_from(truncate).unwrap_or(usize::MAX).min(SHOWN_BYTES_MAX);
     let mut filter = MessageFilter::default();
     for part in &request.filter {
-        let added = filter.add(&part.name, &part.value);
+        let added = filter.add_once(&part.name, &part.value);
         added.map_err(|error| Status::invalid_argument(error.to_string()))?;
     }
     Ok(BrowseQuery { from: from.map(position).transpose()?, count, filter, shown_bytes })
@@ -376,6 +376,10 @@ mod tests {
             (request(Some(1_001), "", &[]), "count must be from 1 to 1000, not 1001"),
             (request(None, "", &[("reason", "x")]), "filter reason: expected"),
             (request(None, "", &[("min_age", "x")]), "filter min_age: expected"),
+            (
+                request(None, "", &[("routing_key", "a"), ("routing_key", "b")]),
+                "filter routing_key: is given more than once",
+            ),
             (request(None, "x", &[]), "'x' is not a position"),
         ] {
             let refused = query(&wrong).unwrap_err();

@@ -287,6 +287,11 @@ pub(crate) fn placement(view: &PlacementView) -> wire::Placement {
         nodes: nodes(&view.nodes),
         former: nodes(&view.former),
         lost: nodes(&view.lost),
+        superseded: view
+            .superseded
+            .iter()
+            .map(|it| wire::ReplicaSet { nodes: nodes(it) })
+            .collect(),
     }
 }
 

@@ -83,6 +83,11 @@ fn origin(peer: IpAddr) -> IpAddr {
 }
 
 impl Place {
+    /// The places of its port.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// Resolves when the connection is to end.
     pub(crate) async fn lost(&self) {
         self.end.notified().await;

@@ -302,7 +302,7 @@ pub(crate) async fn hand_over_once(shared: &Shared, group: &Group) -> bool {
 /// Offers all leaderships to any node, without waiting for the outcome, because the disk hangs. A
 /// group whose transfer fails has no heartbeats from then on, so that an election follows. A group that
 /// every other node declines, since all are drained, stop, or have a disk that hangs too, is kept: it goes
-/// on when the disk does.
+/// on when the disk does, unless another node takes it the next time.
 pub(crate) async fn give_up_all(shared: &Shared) {
     let giving = shared.all().filter(|group| group.standing().is_elected());
     join_all(giving.map(async |group| give_up(shared, &group).await)).await;

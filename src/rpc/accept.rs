@@ -113,11 +113,11 @@ impl Acceptor {
         {
             return Err(Refusal::OtherHost(peer.node));
         }
-        // First, or a refusal where the process is not could count as its death.
-        self.shared.roster.claim(peer.node, &theirs.address);
         let is_ours = self.shared.is_ours(&peer);
         let replaced = self.shared.peers.meet(&peer, &theirs.former_boots, is_ours)?;
         self.shared.report_lost(replaced);
+        // Only the present process of a node says where it is, not one that was refused.
+        self.shared.roster.claim(peer.node, &theirs.address);
         Ok(peer)
     }
 }

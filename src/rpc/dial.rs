@@ -34,8 +34,8 @@ use tower::service_fn;
 /// accepts connections, but the process sends nothing.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a node is dialed at its first address only, until it was reached there once. It may just be
-/// starting, and where a proxy is in between, it must not be passed by.
+/// How long a process is dialed at its node's first address only, until it was reached there once. It may
+/// just be starting, and where a proxy is in between, it must not be passed by.
 const FIRST_ONLY: Duration = Duration::from_secs(3);
 
 /// After a connection that ended within this time, there is a pause before the next dial.
@@ -135,13 +135,15 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Addr
 
 /// What is known of a node from dialing it.
 struct Dialing {
-    /// When it was dialed for the first time.
+    /// The process that is dialed, if one is known.
+    process: Option<BootNumber>,
+    /// Since when it is dialed.
     since: Instant,
     /// Which of its addresses is dialed next.
     turn: usize,
-    /// Where the processes said that they were that were reached at each address: through a proxy, or by
-    /// another name.
-    reached: BTreeMap<String, String>,
+    /// The process that was reached at each address, and where it said that it is: the address may be a
+    /// proxy's, or another name of the same place.
+    reached: BTreeMap<String, (BootNumber, String)>,
     /// The last process that was opened, and where.
     opened: Option<(BootNumber, String)>,
     /// Why the last attempt has failed, by address.
@@ -151,6 +153,7 @@ struct Dialing {
 impl Dialing {
     fn new() -> Self {
         Self {
+            process: None,
             since: Instant::now(),
             turn: 0,
             reached: BTreeMap::new(),
@@ -159,11 +162,20 @@ impl Dialing {
         }
     }
 
+    /// Notes which process is dialed. A new one may be elsewhere.
+    fn meet(&mut self, process: Option<BootNumber>) {
+        if process.is_some() && process != self.process {
+            (self.process, self.since) = (process, Instant::now());
+        }
+    }
+
     /// The address to dial next. An address is left out if the first address was seen to lead to the same
     /// process, for example through a proxy.
     fn address(&self, addresses: &[String]) -> Option<String> {
         let (first, others) = addresses.split_first()?;
-        let same = self.reached.get(first);
+        let is_present =
+            |(boot, _): &&(BootNumber, String)| self.process.is_none_or(|process| process == *boot);
+        let same = self.reached.get(first).filter(is_present).map(|(_, address)| address);
         let may_be_elsewhere = same.is_some() || self.since.elapsed() >= FIRST_ONLY;
         let is_other = |address: &&String| may_be_elsewhere && Some(*address) != same;
         let others = others.iter().filter(is_other);
@@ -174,9 +186,10 @@ impl Dialing {
     /// True if a refused connection shows that the process is dead: not at an address where another
     /// process is, because this one has moved.
     fn is_at(&self, process: Option<BootNumber>, claimed: Option<String>, address: &str) -> bool {
-        let was_there =
-            self.opened.as_ref().is_some_and(|(boot, at)| Some(*boot) == process && at == address);
-        was_there || claimed.is_none_or(|claimed| claimed == address)
+        match &self.opened {
+            Some((boot, at)) if Some(*boot) == process => at == address,
+            Some(_) | None => claimed.is_none_or(|claimed| claimed == address),
+        }
     }
 }
 
@@ -186,10 +199,11 @@ async fn dial(shared: &Shared, node: NodeId, address: &Address) {
     loop {
         let Some(first) = address.borrow().clone() else { return };
         let addresses = shared.roster.addresses(node, first);
+        dialing.meet(shared.peers.present(node));
         let Some(at) = dialing.address(&addresses) else { return };
         match open_both(shared, node, &at).await {
             Ok((control, bulk)) => {
-                dialing.reached.insert(at.clone(), control.address.clone());
+                dialing.reached.insert(at.clone(), (control.peer.boot, control.address.clone()));
                 dialing.opened = Some((control.peer.boot, at));
                 dialing.logged.clear();
                 let opened = Instant::now();
@@ -415,19 +429,29 @@ mod tests {
     fn a_node_that_was_reached_where_it_says_that_it_is_is_dialed_there_again() {
         let addresses = ["two:1".to_owned()];
         let mut dialing = Dialing { turn: 3, ..Dialing::new() };
-        dialing.reached.insert("two:1".to_owned(), "two:1".to_owned());
+        dialing.reached.insert("two:1".to_owned(), (BootNumber(1), "two:1".to_owned()));
         assert_eq!(dialing.address(&addresses).as_deref(), Some("two:1"));
     }
 
     /// A proxy that does not let through must not be passed by.
-    #[test]
-    fn where_an_address_has_led_to_is_no_other_address() {
+    #[tokio::test(start_paused = true)]
+    async fn where_an_address_has_led_to_is_no_other_address_of_that_process() {
         let addresses = ["proxy:1", "real:1"].map(str::to_owned);
         let mut dialing = Dialing { turn: 1, ..Dialing::new() };
-        dialing.reached.insert("proxy:1".to_owned(), "real:1".to_owned());
+        dialing.meet(Some(BootNumber(1)));
+        dialing.reached.insert("proxy:1".to_owned(), (BootNumber(1), "real:1".to_owned()));
         assert_eq!(dialing.address(&addresses).as_deref(), Some("proxy:1"));
         let moved = ["proxy:1", "real:1", "new:1"].map(str::to_owned);
         assert_eq!(dialing.address(&moved).as_deref(), Some("new:1"));
+        dialing.meet(None);
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("proxy:1"), "no other is known");
+        // The name may lead elsewhere now.
+        tokio::time::advance(FIRST_ONLY).await;
+        dialing.meet(Some(BootNumber(2)));
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("proxy:1"), "it may be starting");
+        tokio::time::advance(FIRST_ONLY).await;
+        dialing.meet(Some(BootNumber(2)));
+        assert_eq!(dialing.address(&addresses).as_deref(), Some("real:1"));
     }
 
     #[test]
@@ -440,5 +464,7 @@ mod tests {
         dialing.opened = Some((BootNumber(1), "a:1".to_owned()));
         assert!(!dialing.is_at(present, text("b:1"), "a:1"), "it has moved from there");
         assert!(dialing.is_at(former, text("b:1"), "a:1"), "it has another name for its address");
+        assert!(!dialing.is_at(former, text("b:1"), "b:1"), "it was linked elsewhere");
+        assert!(!dialing.is_at(former, None, "b:1"), "nor if it does not say where it is");
     }
 }

@@ -8,6 +8,7 @@ mod batch;
 mod charter;
 mod checkpoint;
 pub mod codec;
+mod cuts;
 mod database;
 mod directory;
 mod engine;

@@ -4,6 +4,7 @@
 use crate::{
     Done, EntryId, LogEntry, LogState, Payload, StorageError,
     batch::{Prepared, Work},
+    cuts::Cuts,
     run_cache::RunCache,
 };
 use bytes::Bytes;
@@ -21,6 +22,7 @@ const SIZE_STEP: usize = 16 << 10;
 pub(crate) struct GroupMemory {
     pub(crate) group: GroupId,
     cache: Arc<RunCache>,
+    cuts: Cuts,
     tail_bytes_max: usize,
     log: Mutex<Log>,
 }
@@ -63,7 +65,7 @@ impl GroupMemory {
         log: Log,
     ) -> Self {
         cache.open_group(group, LogIndex(log.end.0.saturating_sub(1)));
-        Self { group, cache, tail_bytes_max, log: Mutex::new(log) }
+        Self { group, cache, cuts: Cuts::default(), tail_bytes_max, log: Mutex::new(log) }
     }
 
     pub(crate) fn log(&self) -> parking_lot::MutexGuard<'_, Log> {
@@ -72,6 +74,10 @@ impl GroupMemory {
 
     pub(crate) fn cache(&self) -> &RunCache {
         &self.cache
+    }
+
+    pub(crate) fn cuts(&self) -> &Cuts {
+        &self.cuts
     }
 
     /// Adds entries that are about to be written; returns the number of the append. The caller has

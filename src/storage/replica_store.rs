@@ -12,7 +12,7 @@ use bytes::Bytes;
 use quorate_queue::{Change, MessageStore, Record, RecordKey, RunHead, StoreError};
 use quorate_types::{Level, LogIndex, QueueId};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -27,9 +27,6 @@ const RECORD_BYTES: usize = 128;
 pub struct ReplicaStore {
     group: GroupStore,
     records: BTreeSet<RecordKey>,
-    /// Runs with cut messages, as reads show them; kept until the checkpoint that contains them is
-    /// written. `None`: all messages were cut.
-    cuts: BTreeMap<RunKey, Cut>,
     removals: Removals,
     /// Ranges that do not wait: those of ended queues.
     ended: Vec<RunRange>,
@@ -42,12 +39,6 @@ pub struct ReplicaStore {
     record_bytes: usize,
 }
 
-struct Cut {
-    head: Option<Arc<RunHead>>,
-    /// Checkpoint that contains the cut; `None`: the next one.
-    checkpoint: Option<u64>,
-}
-
 impl ReplicaStore {
     /// The store of a group without changes.
     #[must_use]
@@ -55,7 +46,6 @@ impl ReplicaStore {
         Self {
             group,
             records: BTreeSet::new(),
-            cuts: BTreeMap::new(),
             removals: Removals::default(),
             ended: Vec::new(),
             taken: LogIndex::default(),
@@ -120,15 +110,15 @@ impl ReplicaStore {
             cache.replace_head(self.group.group(), run, head.clone());
             Some(head)
         };
-        self.cuts.insert(run, Cut { head, checkpoint: None });
+        self.group.memory().cuts().insert(run, head);
         Ok(())
     }
 
     /// The run's head as reads show it; empty if the whole run was cut.
     fn head(&self, run: RunKey) -> Result<RunHead, StorageError> {
-        match self.cuts.get(&run) {
-            Some(Cut { head: Some(head), .. }) => return Ok(RunHead::clone(head)),
-            Some(Cut { head: None, .. }) => {
+        match self.group.memory().cuts().get(run) {
+            Some(Some(head)) => return Ok(RunHead::clone(&head)),
+            Some(None) => {
                 return Ok(RunHead {
                     index: run.index,
                     time: Default::default(),
@@ -174,13 +164,14 @@ impl ReplicaStore {
         self.records.is_empty()
             && self.removals.is_empty()
             && self.ended.is_empty()
-            && self.cuts.values().all(|cut| cut.checkpoint.is_some())
+            && self.group.memory().cuts().are_taken()
     }
 
     /// Approximate number of bytes that a checkpoint would write (flush at 4 MiB, DESIGN §3).
     #[must_use]
     pub fn dirty_bytes(&self) -> usize {
-        self.records.len() * self.record_bytes + (self.cuts.len() + self.ended.len()) * 256
+        let ranges = self.group.memory().cuts().len() + self.ended.len();
+        self.records.len() * self.record_bytes + ranges * 256
     }
 
     /// The checkpoint of the state after `applied`, whose records `record` returns (that is
@@ -202,16 +193,12 @@ impl ReplicaStore {
         let records: Vec<_> = std::mem::take(&mut self.records).into_iter().map(encode).collect();
         self.learn_record_bytes(&records);
         let written = self.written.load(Ordering::Acquire);
-        self.cuts.retain(|_, cut| cut.checkpoint.is_none_or(|number| number > written));
         self.made += 1;
-        let mut runs =
-            RunChanges { ranges: std::mem::take(&mut self.ended), ..RunChanges::default() };
-        for (run, cut) in &mut self.cuts {
-            if cut.checkpoint.is_none() {
-                cut.checkpoint = Some(self.made);
-                runs.cuts.push((*run, cut.head.clone()));
-            }
-        }
+        let mut runs = RunChanges {
+            ranges: std::mem::take(&mut self.ended),
+            cuts: self.group.memory().cuts().take(self.made, written),
+            ..RunChanges::default()
+        };
         self.removals.take_due(now, &mut runs);
         let taken = self.taken;
         assert!(
@@ -239,7 +226,7 @@ impl ReplicaStore {
     /// Discards the changes: a snapshot is being installed (STO 6).
     pub fn clear(&mut self) {
         self.records.clear();
-        self.cuts.clear();
+        self.group.memory().cuts().clear();
         self.removals.clear();
         self.ended.clear();
         self.taken = LogIndex::default();
@@ -262,19 +249,15 @@ impl MessageStore for ReplicaStore {
         while shown.len() < limit && from <= through {
             let wanted = limit - shown.len();
             let (engine, memory) = (self.group.engine(), self.group.memory());
-            let range = (from, through);
-            let heads = message_reader::heads(engine, memory, (queue, level), range, wanted)
+            let (place, range) = ((queue, level), (from, through));
+            let forgotten = memory.cuts().forgotten();
+            let heads = message_reader::heads(engine, memory, place, range, wanted)
                 .map_err(|error| StoreError(error.to_string()))?;
-            let Some(last) = heads.last() else { break };
+            let Some(last) = heads.last().map(|last| last.index) else { break };
             let full = heads.len() == wanted;
-            from = last.index.next();
-            for head in heads {
-                match self.cuts.get(&RunKey { queue, level, index: head.index }) {
-                    Some(Cut { head: None, .. }) => {}
-                    Some(Cut { head: Some(cut), .. }) => shown.push(RunHead::clone(cut)),
-                    None => shown.push(Arc::unwrap_or_clone(head)),
-                }
-            }
+            let Some(heads) = memory.cuts().show(place, heads, forgotten) else { continue };
+            from = last.next();
+            shown.extend(heads);
             if !full {
                 break;
             }

@@ -7,6 +7,7 @@ mod delivery;
 mod exception;
 mod field_table;
 mod id;
+mod json_size;
 mod machine_version;
 mod message;
 mod message_filter;
@@ -30,6 +31,7 @@ pub use id::{
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
     ReplicaNumber, Sequence, SessionId, StartNumber, TaskId, Term,
 };
+pub use json_size::json_bytes_max;
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
 pub use message_filter::{FilterError, MessageFilter};

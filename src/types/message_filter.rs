@@ -78,6 +78,24 @@ impl MessageFilter {
         Ok(())
     }
 
+    /// Adds a part of a new request, in which only `header` may come several times.
+    ///
+    /// # Errors
+    /// What is wrong with the part.
+    pub fn add_once(&mut self, part: &str, value: &str) -> Result<(), FilterError> {
+        let is_there = match part {
+            "routing_key" => self.routing_key.is_some(),
+            "reason" => self.reason.is_some(),
+            "death_queue" => self.death_queue.is_some(),
+            "min_age" => self.min_age_ms.is_some(),
+            _ => false,
+        };
+        if is_there {
+            return Err(FilterError { part: part.to_owned(), problem: "is given more than once" });
+        }
+        self.add(part, value)
+    }
+
     /// True if every message matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -20,10 +20,21 @@ use tokio::net::TcpStream;
 
 /// `guest:guest`, and `u:p`, as basic authentication sends them.
 pub(crate) const GUEST: &str = "Z3Vlc3Q6Z3Vlc3Q=";
-const USER: &str = "dTpw";
+pub(crate) const USER: &str = "dTpw";
+
+/// A request of a user to what only Quorate has of the HTTP API of a node: status and JSON.
+pub(crate) async fn http(
+    cluster: &Cluster,
+    id: u64,
+    user: &str,
+    (method, path): (&str, &str),
+    body: &str,
+) -> (u16, Value) {
+    api(cluster, id, user, (method, &format!("quorate/{path}")), body).await
+}
 
 /// A request of a user to the HTTP API of a node: status and JSON.
-pub(crate) async fn http(
+pub(crate) async fn api(
     cluster: &Cluster,
     id: u64,
     user: &str,
@@ -33,7 +44,7 @@ pub(crate) async fn http(
     let address = cluster.node(id).http_address();
     let mut socket = TcpStream::connect(&address).await.expect("an HTTP port");
     let request = format!(
-        "{method} /api/quorate/{path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {user}\r\n\
+        "{method} /api/{path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {user}\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );

@@ -4,6 +4,7 @@
 mod access;
 mod across_nodes;
 mod alarms;
+mod api_rights;
 mod attacks;
 mod audit;
 mod backlog;

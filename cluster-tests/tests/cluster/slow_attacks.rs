@@ -4,11 +4,17 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use crate::attacks::{MIB, count, filled, lives_through, small};
-use quorate_cluster_tests::harness::amqp::{get, open};
+use crate::browse::GUEST;
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, get, open, open_confirming, publish_confirmed,
+};
+use quorate_cluster_tests::harness::http;
 use quorate_cluster_tests::harness::wait::in_time;
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Node, figure};
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 /// Within this time a client that reads gets an answer: those that hardly read are dropped two to three
 /// seconds after they have begun to hold more than there is room for.
@@ -57,6 +63,42 @@ async fn a2_clients_that_hardly_read_leave_others_theirs() {
             () = &mut honest => {}
             _ = attack => honest.await,
         }
+    })
+    .await;
+}
+
+/// Asks for a page of messages, and reads nothing of it.
+async fn reads_no_page(node: &Node) -> Option<TcpStream> {
+    let mut socket = TcpStream::connect(node.http_address()).await.ok()?;
+    let request = format!("GET {PAGE} HTTP/1.1\r\nHost: h\r\nAuthorization: Basic {GUEST}\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.ok()?;
+    Some(socket)
+}
+
+/// A page with a body that is six times as long in JSON.
+const PAGE: &str = "/api/quorate/queues/%2F/controls/messages?truncate=4194304";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_pages_that_nobody_reads_leave_others_theirs() {
+    lives_through("A2, pages that nobody reads", small(), async |node| {
+        let (_connection, channel) = open_confirming(&node.amqp_uri()).await;
+        declare_quorum(&channel, "controls").await;
+        publish_confirmed(&channel, "controls", &vec![1; 4 * MIB]).await;
+        let mut unread = Vec::new();
+        let mut longest = Duration::ZERO;
+        for _ in 0..count(6, 12) {
+            for _ in 0..8 {
+                unread.push(reads_no_page(node).await);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let asked = Instant::now();
+            let page = http::get_as_guest(&node.http_address(), PAGE, "guest");
+            let page = in_time("a page", ANSWER_BOUND, page).await.expect("a page");
+            assert_eq!(page.status, 200, "{}", page.body.chars().take(200).collect::<String>());
+            longest = longest.max(asked.elapsed());
+        }
+        figure("beside pages that nobody reads, longest page", longest);
+        unread
     })
     .await;
 }

@@ -69,6 +69,10 @@ impl Named {
 /// or their virtual host is gone. A queue that its creator may still name is left alone.
 pub(crate) fn nameless(catalog: &Catalog, machine: &Machine) -> Vec<QueueId> {
     let is_nameless = |id: &QueueId| {
+        // Nearly all have one, and what a queue holds is not counted for nothing.
+        if catalog.queue_by_id(*id).is_some() {
+            return false;
+        }
         let queue = machine.queue(*id);
         let creator = queue.as_ref().and_then(|queue| queue.creator);
         // A virtual host that was created after this copy's last entry must not count as gone.
@@ -77,9 +81,7 @@ pub(crate) fn nameless(catalog: &Catalog, machine: &Machine) -> Vec<QueueId> {
             resolved_at <= catalog.version()
                 && catalog.is_of_former_vhost(&queue.name.vhost, resolved_at)
         };
-        catalog.queue_by_id(*id).is_none()
-            && (creator.is_none_or(|creator| catalog.is_fenced(creator))
-                || queue.is_some_and(homeless))
+        creator.is_none_or(|creator| catalog.is_fenced(creator)) || queue.is_some_and(homeless)
     };
     machine.queues().filter(is_nameless).collect()
 }

@@ -3,10 +3,11 @@
 use crate::{context::CallError, views::administration::MessageTasks};
 use quorate_catalog::{
     Access, Catalog, CatalogCommand, CatalogReply, Denial, Resource, TaskCommand, TaskControl,
-    TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, filter_of, refusal,
+    TaskDenial, TaskKind, TaskOrder, TaskRecord, TaskTarget, Who, refusal,
 };
 use quorate_types::{
-    Exception, FilterError, Home, QueueId, ReplyCode, ResourceName, ShortString, TaskId,
+    Exception, FilterError, Home, MessageFilter, QueueId, ReplyCode, ResourceName, ShortString,
+    TaskId,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -71,7 +72,9 @@ impl TaskRequest {
     /// # Errors
     /// What is wrong.
     pub fn check(&self) -> Result<(), TaskError> {
-        filter_of(&self.filter)?;
+        let mut filter = MessageFilter::default();
+        let mut parts = self.filter.iter();
+        parts.try_for_each(|(part, value)| filter.add_once(part.as_str(), value))?;
         if self.rate == Some(0) {
             return Err(TaskError::Invalid("rate: must be above 0"));
         }

@@ -8,7 +8,8 @@ use crate::{
     },
 };
 use quorate_catalog::{Catalog, MemberState};
-use quorate_types::{GroupId, Home, NodeId};
+use quorate_types::{GroupId, Home, NodeId, ReplicaId};
+use std::collections::BTreeSet;
 
 impl Views<'_> {
     /// The cluster, as this node knows it.
@@ -94,12 +95,14 @@ fn members(catalog: &Catalog, listed: &[NodeId]) -> Vec<MemberView> {
 /// The placement of every group; before machine version 2 all nodes replicate every group.
 fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
     let held = catalog.placements().map(|(group, placement)| {
-        let former = placement.before.first().into_iter().flatten();
+        let nodes_of = |it: &BTreeSet<ReplicaId>| it.iter().map(|replica| replica.node).collect();
+        let mut before = placement.before.iter().map(nodes_of);
         PlacementView {
             group,
             nodes: placement.nodes().into_iter().collect(),
-            former: former.map(|replica| replica.node).collect(),
+            former: before.next().unwrap_or_default(),
             lost: catalog.lost_replicas(group).into_iter().collect(),
+            superseded: before.collect(),
         }
     });
     let held: Vec<PlacementView> = held.collect();
@@ -109,6 +112,7 @@ fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
         nodes: members.iter().map(|member| member.id).collect(),
         former: Vec::new(),
         lost: Vec::new(),
+        superseded: Vec::new(),
     };
     std::iter::once(GroupId::CATALOG).chain(shape.groups()).map(everywhere).collect()
 }

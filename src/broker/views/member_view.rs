@@ -35,6 +35,9 @@ pub struct PlacementView {
     pub former: Vec<NodeId>,
     /// Nodes whose replicas of the group are lost or shall go; they count for no majority.
     pub lost: Vec<NodeId>,
+    /// The nodes of later placements that were superseded before they were reached: the group may still
+    /// need a majority of each.
+    pub superseded: Vec<Vec<NodeId>>,
 }
 
 /// The cluster, as this node knows it.

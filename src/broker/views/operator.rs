@@ -60,30 +60,46 @@ impl Operator<'_> {
     /// # Errors
     /// The catalog's refusal, or the lack of a majority.
     pub async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
+        self.change_access_at_once(command, Vec::new()).await
+    }
+
+    /// Makes several such changes, all or none of them unless one is refused: `further` ones after the
+    /// first.
+    ///
+    /// # Errors
+    /// The catalog's refusal, or the lack of a majority.
+    pub async fn change_access_at_once(
+        &self,
+        first: AccessCommand,
+        further: Vec<AccessCommand>,
+    ) -> Result<(), ChangeError> {
         let node = &self.0;
         // Read before the change: a repeated deletion succeeds, so a missing record must be found
         // here; and so must a command that other nodes do not know yet.
-        let mut refusal = node.base.catalog.read().refusal_of(&command);
+        let mut refusal = node.base.catalog.read().refusal_of(&first);
         if refusal.is_some() {
             if !node.base.catalog_client.read().await {
                 return Err(ChangeError::TimedOut);
             }
-            refusal = node.base.catalog.read().refusal_of(&command);
+            refusal = node.base.catalog.read().refusal_of(&first);
         }
         if let Some(denial) = refusal {
             return Err(denial.into());
         }
-        match node.base.catalog_client.propose(CatalogCommand::Access(command)).await {
-            Ok((index, CatalogReply::Done)) => {
-                node.base.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)
+        let commands = [first].into_iter().chain(further).map(CatalogCommand::Access).collect();
+        let proposed = node.base.catalog_client.propose_all(commands).await;
+        let (index, replies) = proposed.map_err(|_| ChangeError::TimedOut)?;
+        for reply in replies {
+            match reply {
+                CatalogReply::Done => {}
+                CatalogReply::Denied(denial) => return Err(denial.into()),
+                other => {
+                    tracing::error!(?other, "unexpected reply of the catalog");
+                    return Err(ChangeError::TimedOut);
+                }
             }
-            Ok((_, CatalogReply::Denied(denial))) => Err(denial.into()),
-            Ok((_, other)) => {
-                tracing::error!(?other, "unexpected reply of the catalog");
-                Err(ChangeError::TimedOut)
-            }
-            Err(_) => Err(ChangeError::TimedOut),
         }
+        node.base.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)
     }
 }
 

@@ -13,7 +13,9 @@ use crate::{
         },
     },
 };
-use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
+use quorate_catalog::{
+    Binding, Catalog, Destination, ExchangeRecord, ExchangeType, QueueEntry, refusal,
+};
 use quorate_raft::Group;
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
@@ -38,6 +40,45 @@ impl Broker {
     }
 }
 
+/// The default exchange, which is implicit and has no record (EXC-01).
+fn default_exchange(vhost: &VhostName) -> ExchangeView {
+    ExchangeView {
+        name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
+        kind: ExchangeType::Direct,
+        durable: true,
+        auto_delete: false,
+        internal: false,
+        arguments: FieldTable::default(),
+        policies: PolicyView::default(),
+    }
+}
+
+fn exchange_view(catalog: &Catalog, record: &ExchangeRecord) -> ExchangeView {
+    ExchangeView {
+        name: record.name.clone(),
+        kind: record.kind,
+        durable: record.durable,
+        auto_delete: record.auto_delete,
+        internal: record.internal,
+        arguments: record.arguments.clone(),
+        policies: catalog.exchange_policies(&record.name).into(),
+    }
+}
+
+fn binding_view(binding: &Binding) -> BindingView {
+    let (destination, to_queue) = match &binding.destination {
+        Destination::Queue { name, .. } => (name.clone(), true),
+        Destination::Exchange(name) => (name.clone(), false),
+    };
+    BindingView {
+        source: binding.source.clone(),
+        destination,
+        to_queue,
+        key: binding.key.clone(),
+        arguments: binding.arguments.clone(),
+    }
+}
+
 impl Views<'_> {
     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
     /// that have none.
@@ -51,26 +92,26 @@ impl Views<'_> {
     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
         let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
-        // The default exchange is implicit and has no record (EXC-01).
-        let default = ExchangeView {
-            name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
-            kind: ExchangeType::Direct,
-            durable: true,
-            auto_delete: false,
-            internal: false,
-            arguments: FieldTable::default(),
-            policies: PolicyView::default(),
-        };
-        let declared = of_vhost.map(|record| ExchangeView {
-            name: record.name.clone(),
-            kind: record.kind,
-            durable: record.durable,
-            auto_delete: record.auto_delete,
-            internal: record.internal,
-            arguments: record.arguments.clone(),
-            policies: catalog.exchange_policies(&record.name).into(),
-        });
-        std::iter::once(default).chain(declared).collect()
+        let declared = of_vhost.map(|record| exchange_view(&catalog, record));
+        std::iter::once(default_exchange(vhost)).chain(declared).collect()
+    }
+
+    /// One exchange, which may be the default one of a virtual host.
+    #[must_use]
+    pub fn exchange(&self, name: &ResourceName) -> Option<ExchangeView> {
+        let catalog = self.0.base.catalog.read();
+        if name.name.is_empty() {
+            return catalog.has_vhost(&name.vhost).then(|| default_exchange(&name.vhost));
+        }
+        catalog.exchange(name).map(|record| exchange_view(&catalog, record))
+    }
+
+    /// Number of exchanges of virtual hosts, the default ones included.
+    #[must_use]
+    pub fn exchange_count(&self, vhosts: &BTreeSet<VhostName>) -> usize {
+        let catalog = self.0.base.catalog.read();
+        let declared = catalog.exchanges().filter(|record| vhosts.contains(&record.name.vhost));
+        vhosts.len() + declared.count()
     }
 
     /// Explicit bindings of a virtual host (CTL-10).
@@ -78,20 +119,30 @@ impl Views<'_> {
     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
         let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
-        of_vhost
-            .map(|binding| {
-                let (destination, to_queue) = match &binding.destination {
-                    Destination::Queue { name, .. } => (name.clone(), true),
-                    Destination::Exchange(name) => (name.clone(), false),
-                };
-                BindingView {
-                    source: binding.source.clone(),
-                    destination,
-                    to_queue,
-                    key: binding.key.clone(),
-                    arguments: binding.arguments.clone(),
-                }
-            })
+        of_vhost.map(binding_view).collect()
+    }
+
+    /// Explicit bindings from an exchange.
+    #[must_use]
+    pub fn bindings_from(&self, exchange: &ResourceName) -> Vec<BindingView> {
+        self.0.base.catalog.read().bindings_from(exchange).map(binding_view).collect()
+    }
+
+    /// Explicit bindings to an exchange.
+    #[must_use]
+    pub fn bindings_to(&self, exchange: &ResourceName) -> Vec<BindingView> {
+        self.0.base.catalog.read().bindings_to(exchange).map(binding_view).collect()
+    }
+
+    /// Explicit bindings to a queue.
+    #[must_use]
+    pub fn bindings_of_queue(&self, queue: &ResourceName) -> Vec<BindingView> {
+        let catalog = self.0.base.catalog.read();
+        let queue = catalog.queue_by_name(queue);
+        queue
+            .into_iter()
+            .flat_map(|it| catalog.bindings_of_queue(it.id))
+            .map(binding_view)
             .collect()
     }
 

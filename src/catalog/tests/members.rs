@@ -210,6 +210,30 @@ fn mem_06_moves_to_a_node_that_is_away_do_not_keep_others_from_a_repair() {
     }
 }
 
+/// A node is exchanged, and the new one ends while groups move to it from the one that leaves.
+#[test]
+fn mem_06_moves_between_two_nodes_that_are_away_go_to_a_third() {
+    let mut world = World::founded(3, 3);
+    world.join(5, 5);
+    for group in 1..=3 {
+        world.place(group, &[1, 2, 5]);
+        world.reach(group);
+    }
+    world.join(4, 4);
+    world.member(forget(5, 5));
+    world.place(1, &[1, 2, 4]);
+    world.place(2, &[1, 2, 4]);
+    let next = |world: &World| world.catalog.next_step(3, &|node| node.0 < 4);
+    for group in [1, 2] {
+        let step = next(&world).unwrap();
+        assert_eq!(step, M::Place { group: GroupId(group), number: 4, nodes: nodes(&[1, 2, 3]) });
+        world.member(step);
+        world.reach(group);
+    }
+    let last = M::Place { group: GroupId(3), number: 3, nodes: nodes(&[1, 2, 3]) };
+    assert_eq!(next(&world), Some(last));
+}
+
 #[test]
 fn mem_07_only_the_present_placement_can_be_reached() {
     let mut world = World::founded(4, 1);

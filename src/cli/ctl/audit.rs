@@ -221,12 +221,8 @@ mod tests {
             state: state.to_owned(),
             ..wire::Member::default()
         };
-        let placement = wire::Placement {
-            group: 1,
-            nodes: vec![1, 2, 4],
-            former: Vec::new(),
-            lost: Vec::new(),
-        };
+        let placement =
+            wire::Placement { group: 1, nodes: vec![1, 2, 4], ..wire::Placement::default() };
         let cluster = wire::Cluster {
             members: vec![member(1, "member"), member(2, "draining"), member(3, "leaving")],
             placement: vec![placement],

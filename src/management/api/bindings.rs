@@ -112,8 +112,18 @@ fn default_binding(vhost: &VhostName, queue: &ShortString) -> BindingView {
 /// The bindings of a virtual host that a list is about.
 fn collect(api: &Api, vhost: &VhostName, part: &Part) -> Vec<BindingView> {
     let views = api.broker.views();
-    let mut bindings: Vec<_> =
-        views.bindings(vhost).into_iter().filter(|binding| part.has(binding)).collect();
+    let named = |name: &ShortString| ResourceName { vhost: vhost.clone(), name: name.clone() };
+    let mut bindings = match part {
+        Part::All => views.bindings(vhost),
+        Part::From(source) => views.bindings_from(&named(source)),
+        Part::To(queue, true) | Part::Between(_, queue, true) => {
+            views.bindings_of_queue(&named(queue))
+        }
+        Part::To(exchange, false) | Part::Between(_, exchange, false) => {
+            views.bindings_to(&named(exchange))
+        }
+    };
+    bindings.retain(|binding| part.has(binding));
     match part.default_of() {
         None => {}
         Some(None) => {
@@ -121,8 +131,7 @@ fn collect(api: &Api, vhost: &VhostName, part: &Part) -> Vec<BindingView> {
             bindings.extend(queues.map(|queue| default_binding(vhost, &queue.name.name)));
         }
         Some(Some(queue)) => {
-            let name = ResourceName { vhost: vhost.clone(), name: queue.clone() };
-            let queue = api.broker.lookup().queue(&name);
+            let queue = api.broker.lookup().queue(&named(queue));
             bindings.extend(queue.map(|queue| default_binding(vhost, &queue.name.name)));
         }
     }

@@ -113,7 +113,8 @@ impl UserConnection {
         }
     }
 
-    /// Gets messages, at most `count`, with bodies of at most about `bytes_max`; and settles them.
+    /// Gets messages, at most `count`, with bodies that are at most about `bytes_max` in JSON; and settles
+    /// them.
     pub(crate) async fn get(
         &self,
         queue: &ShortString,
@@ -131,7 +132,8 @@ impl UserConnection {
             };
             let Answer::Got(Some(message)) = answer else { break };
             let properties = message.message.properties.len();
-            bytes = bytes.saturating_add(message.message.body.len() + properties + OVERHEAD_BYTES);
+            let body = json_bytes_max(&message.message.body);
+            bytes = bytes.saturating_add(body + properties + OVERHEAD_BYTES);
             got.push(*message);
             // The broker reads no further bodies while too many wait to be written to a client. These
             // are part of the answer, which has its own bound.

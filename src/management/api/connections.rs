@@ -138,10 +138,6 @@ pub(crate) async fn of_user(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     Ok(Answer::list(ORDER, items).without(listed.silent))
 }
 
-fn not_authorised() -> Refusal {
-    Refusal::NotAuthorised("User not authorised to access object".to_owned())
-}
-
 /// Whether the caller may read, or close, what belongs to that user.
 pub(crate) fn check_owner(caller: &Caller, method: Method, user: &str) -> Result<(), Refusal> {
     let may = match method {

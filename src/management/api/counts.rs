@@ -19,6 +19,8 @@ pub(crate) struct Messages {
     pub(crate) unacknowledged: u64,
     /// Returned ones that wait before they are ready again (RQU-08).
     pub(crate) delayed: u64,
+    /// Dead letters that wait.
+    pub(crate) dead_letters: u64,
 }
 
 impl Messages {
@@ -27,11 +29,13 @@ impl Messages {
         self.ready = self.ready.saturating_add(counts.ready);
         self.unacknowledged = self.unacknowledged.saturating_add(counts.unacknowledged);
         self.delayed = self.delayed.saturating_add(counts.delayed);
+        self.dead_letters = self.dead_letters.saturating_add(counts.dead_letters_waiting);
     }
 
     /// All of them.
     pub(crate) fn all(self) -> u64 {
-        self.ready.saturating_add(self.unacknowledged).saturating_add(self.delayed)
+        let waiting = self.delayed.saturating_add(self.dead_letters);
+        self.ready.saturating_add(self.unacknowledged).saturating_add(waiting)
     }
 }
 
@@ -77,6 +81,17 @@ mod tests {
             counts: ready.map(|ready| wire::QueueCounts { ready, ..Default::default() }),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn q_45_waiting_dead_letters_are_messages() {
+        let mut messages = Messages::default();
+        messages.add(&wire::QueueCounts {
+            ready: 1,
+            dead_letters_waiting: 2,
+            ..Default::default()
+        });
+        assert_eq!((messages.ready, messages.all()), (1, 3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::wire::SampledKind;
 use quorate_broker::view::ExchangeView;
 use quorate_catalog::{ExchangeType, arguments_to_json};
 use quorate_client::{ExchangeDeclare, Operation};
-use quorate_types::ShortString;
+use quorate_types::{ResourceName, ShortString};
 use serde_json::{Value, json};
 
 /// The default exchange in a path.
@@ -89,9 +89,8 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 }
 
 fn find(api: &Api, call: &Call) -> Result<Option<ExchangeView>, Refusal> {
-    let (vhost, name) = (call.vhost(api)?, exchange_name(call)?);
-    let mut views = api.broker.views().exchanges(&vhost).into_iter();
-    Ok(views.find(|view| view.name.name == name))
+    let name = ResourceName { vhost: call.vhost(api)?, name: exchange_name(call)? };
+    Ok(api.broker.views().exchange(&name))
 }
 
 /// The exchange of the path, which exists.
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
     use crate::api::tests::assert_has_keys;
     use quorate_broker::view::PolicyView;
-    use quorate_types::{FieldTable, ResourceName};
+    use quorate_types::FieldTable;
 
     #[test]
     fn an_exchange_has_the_keys_of_rabbitmqs() {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// Messages of one get, at most.
 const COUNT_MAX: usize = 10_000;
-/// Bytes of bodies of one get, about: no more messages are got above that.
+/// Bytes of bodies of one get in JSON, about: no more messages are got above that.
 const GOT_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of a frame with a content header besides the properties (AMQP 0-9-1, section 4.2.6.1).

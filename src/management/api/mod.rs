@@ -22,6 +22,7 @@ pub(crate) mod json;
 mod list;
 mod names;
 mod order;
+mod output;
 mod refusal;
 mod route;
 mod spans;
@@ -64,6 +65,7 @@ pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
+use crate::api::output::{Answers, holding};
 pub(crate) use crate::api::overview::set_cluster_name;
 use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
@@ -75,6 +77,7 @@ use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::page::Sessions;
 use crate::peers::Peers;
+use crate::places::Places;
 use crate::rates::Rates;
 use axum::Router;
 use axum::body::Body;
@@ -96,6 +99,12 @@ const REQUESTS_MAX: usize = 32;
 /// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
 /// other requests waiting.
 const TASKS_MAX: usize = 8;
+/// Browses, explanations and dry runs at the same time, which may take seconds each.
+const LOOKS_MAX: usize = 4;
+/// Gets at the same time, each of which may have many bytes.
+const GETS_MAX: usize = 2;
+/// Publishes at the same time, which wait for other nodes.
+const PUBLISHES_MAX: usize = 16;
 /// Longest wait for one of them.
 const TURN_MAX: Duration = Duration::from_secs(5);
 /// Bytes of the header `X-Reason`.
@@ -109,8 +118,47 @@ struct Service {
     api: Api,
     sessions: Sessions,
     bodies: Bodies,
-    requests: Arc<Semaphore>,
-    tasks: Arc<Semaphore>,
+    answers: Answers,
+    turns: Arc<Turns>,
+}
+
+/// What bounds the requests that are carried out at the same time, by what they do: one kind does not keep
+/// the others waiting.
+#[derive(Debug)]
+struct Turns {
+    requests: Semaphore,
+    looks: Semaphore,
+    gets: Semaphore,
+    publishes: Semaphore,
+    tasks: Semaphore,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            requests: Semaphore::new(REQUESTS_MAX),
+            looks: Semaphore::new(LOOKS_MAX),
+            gets: Semaphore::new(GETS_MAX),
+            publishes: Semaphore::new(PUBLISHES_MAX),
+            tasks: Semaphore::new(TASKS_MAX),
+        }
+    }
+
+    fn of(&self, endpoint: Endpoint, method: Method) -> &Semaphore {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all others are quick")]
+        match endpoint {
+            Endpoint::Tasks if method == Method::Post => &self.tasks,
+            Endpoint::BrowseQueue
+            | Endpoint::ExplainMessage
+            | Endpoint::DryRunPolicy
+            | Endpoint::DryRunOperatorPolicy
+            | Endpoint::DryRunDefinitions
+            | Endpoint::DryRunVhostDefinitions => &self.looks,
+            Endpoint::QueueGet => &self.gets,
+            Endpoint::Publish => &self.publishes,
+            _ => &self.requests,
+        }
+    }
 }
 
 /// The pages under `/api`, to be merged with those of [`crate::router`].
@@ -121,13 +169,14 @@ pub fn api(
     (sessions, rates): (Sessions, Rates),
 ) -> Router {
     let cluster = Cluster::new(broker.clone(), peers.clone(), rates);
+    let memory = Arc::clone(quorate_client::Broker::memory(&broker));
     let browser = Browser::new(broker.clone(), peers);
     let service = Service {
         api: Api { broker, facts, cluster, browser },
         sessions,
         bodies: Bodies::default(),
-        requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
-        tasks: Arc::new(Semaphore::new(TASKS_MAX)),
+        answers: Answers::new(memory.bytes_max()),
+        turns: Arc::new(Turns::new()),
     };
     let routes = Router::new().route("/api", any(answer)).route("/api/", any(answer));
     routes.route("/api/{*path}", any(answer)).with_state(service)
@@ -206,13 +255,14 @@ impl Service {
             names: target.names,
         };
         let endpoint = target.route.endpoint;
-        let makes_task = matches!((endpoint, call.method), (Endpoint::Tasks, Method::Post));
-        let requests = if makes_task { &self.tasks } else { &self.requests };
         let _turn = match is_quick_check(endpoint) {
             true => None,
-            false => Some(turn(requests).await?),
+            false => Some(turn(self.turns.of(endpoint, call.method)).await?),
         };
-        respond(dispatch::dispatch(&self.api, &call, endpoint).await?, listing).await
+        let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
+        let places = parts.extensions.get::<Places>();
+        let is_taken = endpoint == Endpoint::QueueGet;
+        respond(answer, listing, &Room { answers: &self.answers, places, is_taken }).await
     }
 
     /// The user of a request, who may make it. `user` is told who it is, also if it may not.
@@ -287,23 +337,37 @@ async fn written(
     written.await.map_err(unavailable)?
 }
 
-/// The answer as HTTP.
-async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> {
+/// Where the bytes of an answer are counted.
+struct Room<'a> {
+    answers: &'a Answers,
+    /// The connections that give up their places.
+    places: Option<&'a Places>,
+    /// The answer has messages that are in no queue any more, so it is not refused.
+    is_taken: bool,
+}
+
+/// The answer as HTTP. Its bytes have a part of the memory for large ones until they are sent.
+async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Response, Refusal> {
     let Answer { status, content, location, silent } = answer;
-    let text = match content {
-        Content::Nothing => None,
-        Content::Text(text) => Some(text),
-        Content::Object(value) => Some(listing.of_object(value).to_string()),
-        Content::List(items, order) => {
-            Some(written(move || listing.of_list(items(), order)).await?)
-        }
-        Content::Rows(rows, order) => Some(written(move || listing.of_rows(&rows, order)).await?),
+    let is_large = match &content {
+        Content::List(..) | Content::Rows(..) => true,
+        Content::Object(_) => room.is_taken,
+        Content::Nothing | Content::Text(_) => false,
     };
-    let mut response = match text {
+    let _writer = match is_large {
+        true => Some(room.answers.writer().await).filter(|it| it.is_ok() || !room.is_taken),
+        false => None,
+    }
+    .transpose()?;
+    let mut response = match text(content, listing).await? {
         None => ().into_response(),
         Some(text) => {
             let uncached = [(header::CACHE_CONTROL, "no-cache")];
-            (JSON_HEADERS, uncached, text).into_response()
+            let part = match room.answers.part(text.len(), room.places).await {
+                Err(_) if room.is_taken => None,
+                part => part?,
+            };
+            (JSON_HEADERS, uncached, holding(text, part)).into_response()
         }
     };
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
@@ -316,4 +380,17 @@ async fn respond(answer: Answer, listing: Listing) -> Result<Response, Refusal> 
         response.headers_mut().extend(nodes.map(|nodes| (name, nodes)));
     }
     Ok(response)
+}
+
+/// The body of an answer.
+async fn text(content: Content, listing: Listing) -> Result<Option<String>, Refusal> {
+    Ok(match content {
+        Content::Nothing => None,
+        Content::Text(text) => Some(text),
+        Content::Object(value) => Some(listing.of_object(value).to_string()),
+        Content::List(items, order) => {
+            Some(written(move || listing.of_list(items(), order)).await?)
+        }
+        Content::Rows(rows, order) => Some(written(move || listing.of_rows(&rows, order)).await?),
+    })
 }

@@ -6,9 +6,9 @@ use crate::api::counts::Messages;
 use crate::api::nodes;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
-use crate::api::statistics::{self, Book};
+use crate::api::statistics::{self, Book, Key};
 use crate::facts::NodeFacts;
-use crate::rates::fields::{Asked, CHURN, NODE};
+use crate::rates::fields::{Asked, CHURN, Field, NODE, VHOST};
 use crate::rates::shown;
 use crate::wire::{self, SampledKind};
 use quorate_broker::Broker;
@@ -74,21 +74,21 @@ pub(crate) async fn name(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 /// Figures of the cluster: the sums of what its nodes have sampled.
 pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let (all, seen) = (all_vhosts(api), call.vhosts(api)?);
-    // A monitor sees the sums of all virtual hosts.
-    let vhosts = if call.caller.is_monitor() { all } else { seen };
+    // A monitor sees the sums of all virtual hosts and clients, and the nodes.
+    let is_monitor = call.caller.is_monitor();
+    let vhosts = if is_monitor { all_vhosts(api) } else { call.vhosts(api)? };
     let spans = statistics::spans(call)?;
-    let (queues, connections, channels, consumers, others, book) = tokio::join!(
+    let (queues, connections, channels, consumers, others, nodes, of_vhosts) = tokio::join!(
         api.cluster.queues(&vhosts),
         api.cluster.connections(),
         api.cluster.channels(),
         api.cluster.consumers(&vhosts),
         api.cluster.nodes(),
         Book::of(api, call, &spans, SampledKind::Node),
+        Book::of(api, call, &spans, SampledKind::Vhosts),
     );
-    let views = api.broker.views();
-    let exchanges: usize = vhosts.iter().map(|vhost| views.exchanges(vhost).len()).sum();
-    let book = book?;
+    let is_seen = |user: &str| is_monitor || user == call.caller.user.as_str();
+    let (nodes, of_vhosts) = (nodes?, of_vhosts?);
     let mut messages = Messages::default();
     let counts = queues.items.iter().filter_map(|known| known.queue.counts);
     counts.for_each(|counts| messages.add(&counts));
@@ -98,10 +98,10 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     let mut shown = identity(&api.facts, &cluster_name(api));
     let figures = json!({
         "object_totals": {
-            "channels": channels.items.len(),
-            "connections": connections.items.len(),
+            "channels": channels.items.iter().filter(|one| is_seen(&one.user)).count(),
+            "connections": connections.items.iter().filter(|one| is_seen(&one.user)).count(),
             "consumers": consumers.items.len(),
-            "exchanges": exchanges,
+            "exchanges": api.broker.views().exchange_count(&vhosts),
             "queues": queues.items.len(),
         },
         "queue_totals": {
@@ -109,24 +109,37 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
             "messages_ready": messages.ready,
             "messages_unacknowledged": messages.unacknowledged,
         },
-        "listeners": running.iter().flat_map(nodes::listeners).collect::<Vec<_>>(),
-        "contexts": running.iter().flat_map(nodes::contexts).collect::<Vec<_>>(),
     });
     if let (Some(fields), Value::Object(figures)) = (shown.as_object_mut(), figures) {
         fields.extend(figures);
+        if is_monitor {
+            let listeners: Vec<_> = running.iter().flat_map(nodes::listeners).collect();
+            let contexts: Vec<_> = running.iter().flat_map(nodes::contexts).collect();
+            fields.insert("node".to_owned(), api.facts.name.as_str().into());
+            fields.insert("listeners".to_owned(), listeners.into());
+            fields.insert("contexts".to_owned(), contexts.into());
+        }
     }
-    if let Some(sum) = book.sum() {
-        insert_statistics(&mut shown, &sum);
+    let is_seen =
+        |key: &Key| matches!(key, Key::Vhost(name) if vhosts.iter().any(|it| it.as_str() == name));
+    if let (Some(of_nodes), Some(of_seen)) = (nodes.sum(|_| true), of_vhosts.sum(is_seen)) {
+        let messages = if is_monitor { (NODE, &of_nodes) } else { (VHOST, &of_seen) };
+        insert_statistics(&mut shown, messages, &of_nodes);
     }
     let silent = [queues.silent, connections.silent, channels.silent, consumers.silent];
-    let silent = silent.into_iter().flatten().chain(book.silent).chain(others.silent);
+    let silent = silent.into_iter().flatten().chain(nodes.silent).chain(others.silent);
     Ok(Answer::object(shown).without(silent))
 }
 
-/// Inserts the rates of messages and of what comes and goes.
-fn insert_statistics(shown: &mut Value, sum: &wire::Statistic) {
+/// Inserts the rates of messages, from the statistics of nodes or of virtual hosts, and of what comes and
+/// goes, from those of nodes.
+fn insert_statistics(
+    shown: &mut Value,
+    (fields, sum): (&[Field], &wire::Statistic),
+    of_nodes: &wire::Statistic,
+) {
     let mut statistics = json!({});
-    shown::insert(&mut statistics, NODE, Some(sum));
+    shown::insert(&mut statistics, fields, Some(sum));
     let taken = |name: &str| statistics.get(name).cloned().unwrap_or_default();
     if let Some(totals) = shown.get_mut("queue_totals").and_then(Value::as_object_mut) {
         let lengths = NODE.iter().filter(|field| field.asked == Asked::Lengths);
@@ -137,7 +150,7 @@ fn insert_statistics(shown: &mut Value, sum: &wire::Statistic) {
     }
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("message_stats".to_owned(), taken("message_stats"));
-        let churn = shown::with_totals(NODE, &CHURN, sum);
+        let churn = shown::with_totals(NODE, &CHURN, of_nodes);
         fields.insert("churn_rates".to_owned(), Value::Object(churn));
     }
 }
@@ -165,7 +178,6 @@ fn identity(facts: &NodeFacts, cluster_name: &str) -> Value {
         "crypto_lib_version": CRYPTO,
         "release_series_support_status": "supported",
         "cluster_name": cluster_name,
-        "node": facts.name,
         "rates_mode": "basic",
         "sample_retention_policies": {
             "global": [600, 3_600, 28_800, 86_400],

@@ -1,7 +1,7 @@
 //! Runtime parameters: `/api/parameters`, `/api/global-parameters` and below.
 
 use crate::api::call::{Answer, Api, Call};
-use crate::api::refusal::Refusal;
+use crate::api::refusal::{Refusal, not_authorised};
 use crate::api::route::Method;
 use quorate_catalog::{ParameterName, ParameterRecord};
 
@@ -45,6 +45,9 @@ pub(crate) async fn one(api: &Api, call: &Call, global: bool) -> Result<Answer, 
             (ParameterName::Vhost { vhost, component, name: call.new_name("name")? }, Some(of))
         }
     };
+    if call.method != Method::Get && name.is_of_settings() && !call.caller.is_administrator() {
+        return Err(not_authorised());
+    }
     let parameters = api.broker.views().parameters(of.as_deref())?;
     let there = parameters.into_iter().find(|parameter| parameter.name == name);
     let operator = api.broker.operator();

@@ -5,6 +5,7 @@ use crate::api::call::{Answer, Api, BY_NAME, Call};
 use crate::api::client::perform;
 use crate::api::cluster::KnownQueue;
 use crate::api::consumers::{self, Channels};
+use crate::api::counts::Messages;
 use crate::api::json;
 use crate::api::list::{Listing, Rows, Wanted};
 use crate::api::names::Names;
@@ -48,8 +49,9 @@ impl Shown<'_> {
     }
 
     fn messages(&self) -> u64 {
-        let counts = &self.counts;
-        counts.ready.saturating_add(counts.unacknowledged).saturating_add(counts.delayed)
+        let mut messages = Messages::default();
+        messages.add(&self.counts);
+        messages.all()
     }
 
     fn bytes(&self) -> u64 {

@@ -144,7 +144,7 @@ mod tests {
 
     fn shown(answers: &Answers) -> Value {
         let placement =
-            wire::Placement { group: 3, nodes: vec![1, 2], former: Vec::new(), lost: Vec::new() };
+            wire::Placement { group: 3, nodes: vec![1, 2], ..wire::Placement::default() };
         group(&placement, &names(), answers)
     }
 

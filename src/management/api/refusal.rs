@@ -62,6 +62,10 @@ pub(crate) enum Refusal {
 }
 
 /// A refusal of a request that says what is wrong with it.
+pub(crate) fn not_authorised() -> Refusal {
+    Refusal::NotAuthorised("User not authorised to access object".to_owned())
+}
+
 pub(crate) fn bad_request<T>(reason: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::BadRequest(reason.into()))
 }

@@ -197,10 +197,11 @@ impl Book {
         self.statistics.get(key)
     }
 
-    /// The statistics of all objects together; `None` if the request wants none.
-    pub(crate) fn sum(&self) -> Option<wire::Statistic> {
+    /// The statistics of all objects that count, together; `None` if the request wants none.
+    pub(crate) fn sum(&self, counts: impl Fn(&Key) -> bool) -> Option<wire::Statistic> {
         let mut sum = wire::Statistic::default();
-        self.statistics.values().for_each(|statistic| shown::add(&mut sum, statistic));
+        let counted = self.statistics.iter().filter(|(key, _)| counts(key));
+        counted.for_each(|(_, statistic)| shown::add(&mut sum, statistic));
         (!self.is_off).then_some(sum)
     }
 

@@ -115,15 +115,16 @@ fn definitions_and_limits_must_be_declared_as_json() {
 #[tokio::test]
 async fn an_answer_has_its_status_and_headers() {
     let listing = |query: &str| Listing::parse(&Query::parse(query).unwrap()).unwrap();
+    let room = Room { answers: &Answers::new(0), places: None, is_taken: false };
     let made = Answer::made_at("q/~".to_owned());
-    let response = respond(made, Listing::default()).await.unwrap();
+    let response = respond(made, Listing::default(), &room).await.unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);
     assert_eq!(response.headers().get(header::LOCATION).unwrap(), "q/~");
     let list = Answer::list(&["name"], || vec![serde_json::json!({ "name": "a", "b": 1 })]);
-    let response = respond(list.without(vec![2, 3]), listing("columns=name")).await.unwrap();
+    let response = respond(list.without(vec![2, 3]), listing("columns=name"), &room).await.unwrap();
     assert_eq!(response.headers().get(SILENT_NODES).unwrap(), "2, 3");
     assert_eq!(response.headers().get(header::CACHE_CONTROL).unwrap(), "no-cache");
     let body = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
     assert_eq!(&body[..], br#"[{"name":"a"}]"#);
-    assert_eq!(respond(Answer::put(false), Listing::default()).await.unwrap().status(), 204);
+    assert_eq!(respond(Answer::put(false), Listing::default(), &room).await.unwrap().status(), 204);
 }

@@ -149,9 +149,13 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let (update, tracing) = given(&call.fields()?)?;
     let operator = api.broker.operator();
     let was_there = api.broker.lookup().has_vhost(&vhost);
+    let set_tracing = tracing.map(|tracing| {
+        let vhost = vhost.clone();
+        AccessCommand::SetTracing { vhost, tracing }
+    });
     if was_there {
-        let update = AccessCommand::UpdateVhost { vhost: vhost.clone(), update };
-        operator.change_access(update).await?;
+        let update = AccessCommand::UpdateVhost { vhost, update };
+        operator.change_access_at_once(update, set_tracing.into_iter().collect()).await?;
     } else {
         let VhostUpdate { description, tags, default_queue_type } = update;
         let metadata = VhostMetadata {
@@ -159,15 +163,14 @@ async fn put(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             tags: tags.unwrap_or_default(),
             default_queue_type,
         };
-        operator.change_access(AccessCommand::AddVhost { vhost: vhost.clone(), metadata }).await?;
         // As in RabbitMQ, who makes a virtual host may use it.
         let [configure, write, read] = [".*"; 3].map(str::to_owned);
         let user = call.caller.user.clone();
         let all = PermissionRecord { vhost: vhost.clone(), user, configure, write, read };
-        operator.change_access(AccessCommand::SetPermissions(all)).await?;
-    }
-    if let Some(tracing) = tracing {
-        operator.change_access(AccessCommand::SetTracing { vhost, tracing }).await?;
+        let further = [AccessCommand::SetPermissions(all)].into_iter().chain(set_tracing).collect();
+        operator
+            .change_access_at_once(AccessCommand::AddVhost { vhost, metadata }, further)
+            .await?;
     }
     Ok(Answer::put(!was_there))
 }

@@ -140,7 +140,7 @@ pub(crate) fn of_queue(queue: &QueueFigure) -> [u64; QUEUE.len()] {
     let [publish, rest @ ..] = of_traffic(&queue.traffic);
     let [deliver, deliver_no_ack, get, get_no_ack, get_empty, deliver_get, redeliver, ack] = rest;
     [
-        ready + unacknowledged + queue.delayed,
+        ready + unacknowledged + queue.delayed + queue.dead_letters_waiting,
         ready,
         unacknowledged,
         publish,
@@ -214,7 +214,7 @@ pub(crate) fn of_node(view: &MetricsView, memory: u64, descriptors: u64) -> [u64
     let deliver_no_ack = sum(|of| of.consume_auto_ack);
     let (get, get_no_ack) = (sum(|of| of.get_manual_ack), sum(|of| of.get_auto_ack));
     [
-        ready + unacknowledged + view.messages_delayed,
+        ready + unacknowledged + view.messages_delayed + view.dead_letters_waiting,
         ready,
         unacknowledged,
         view.received,

@@ -36,7 +36,7 @@ use std::{
 pub const PAGE_MESSAGES_MAX: usize = 1_000;
 /// Bytes that are shown of one body, at most.
 pub const SHOWN_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a page, about: no more messages are added above that.
+/// Bytes of a page in JSON, about: no more messages are added above that.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Messages that a page looks at, at most.
 const LOOKED_AT_MAX: u64 = 10_000;
@@ -344,7 +344,8 @@ impl Page {
         let mut shown = browsed(item, &message, (age_ms, since), self.query.shown_bytes);
         shown.targets = node.letter_targets(&item.state);
         shown.retry_at = retry_at(node, now, &item.state);
-        let bytes = shown.message.body.len() + shown.message.properties.len() + OVERHEAD_BYTES;
+        let body = json_bytes_max(&shown.message.body);
+        let bytes = body + shown.message.properties.len() + OVERHEAD_BYTES;
         self.shown_bytes = self.shown_bytes.saturating_add(bytes);
         self.browsed.messages.push(shown);
         Ok(())

@@ -238,7 +238,7 @@ mod tests {
             group,
             nodes: nodes.to_vec(),
             former: former.to_vec(),
-            lost: Vec::new(),
+            ..wire::Placement::default()
         });
         wire::Cluster { asked: 3, placement: placement.collect(), ..wire::Cluster::default() }
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 /// The groups that would have no majority of running replicas if the node stopped. A replica that is
 /// still catching up after its start would keep them waiting, and does not count; nor does one that was
-/// lost with its disk. A group that moves needs a majority of both its former replicas and its new ones.
+/// lost with its disk. A group that moves needs a majority of its former replicas, of its new ones, and of those
+/// that it was to have in between.
 pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
     let catches_up =
         |member: &wire::Member| member.status.as_ref().is_some_and(|status| status.catching_up);
@@ -18,8 +19,10 @@ pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32
         let left = nodes.iter().filter(|it| running.contains(it) && !lost.contains(it)).count();
         nodes.contains(&node) && left * 2 <= nodes.len()
     };
-    let is_critical =
-        |it: &&wire::Placement| loses(&it.nodes, &it.lost) || loses(&it.former, &it.lost);
+    let is_critical = |it: &&wire::Placement| {
+        let between = it.superseded.iter().map(|between| &between.nodes);
+        [&it.nodes, &it.former].into_iter().chain(between).any(|nodes| loses(nodes, &it.lost))
+    };
     let critical = cluster.placement.iter().filter(is_critical);
     critical.map(|placement| placement.group).collect()
 }
@@ -35,7 +38,7 @@ mod tests {
             group,
             nodes: nodes.to_vec(),
             former: former.to_vec(),
-            lost: Vec::new(),
+            ..wire::Placement::default()
         });
         wire::Cluster {
             members: (1..=5).map(member).collect(),
@@ -56,6 +59,11 @@ mod tests {
         assert!(groups(&cluster(&all, moves), 1).is_empty());
         assert_eq!(groups(&cluster(&[1, 3, 4, 5], moves), 1), [0]);
         assert_eq!(groups(&cluster(&all, &[(&[1], &[])]), 1), [0]);
+        let mut went_back = cluster(&[1, 2, 3, 5], &[(&[1, 2, 3], &[1, 2, 3])]);
+        assert!(groups(&went_back, 1).is_empty());
+        let between = wire::ReplicaSet { nodes: vec![1, 2, 4] };
+        went_back.placement.iter_mut().for_each(|it| it.superseded = vec![between.clone()]);
+        assert_eq!(groups(&went_back, 1), [0], "the group may still be on its way to node 4");
         let mut started = cluster(&all, three);
         let behind = wire::Node { catching_up: true, ..wire::Node::default() };
         started

@@ -103,7 +103,7 @@ impl Leaver<'_> {
         let (mut connected, id) = self.connect().await?;
         match member(&connected, id).map(|member| member.state.as_str()) {
             None => return Ok(None),
-            Some("leaving") => {}
+            Some("leaving") => self.is_drained = false,
             Some(_) => self.forget(&mut connected, id, left.min(DRAIN_MAX)).await?,
         }
         let given = self.given;
@@ -130,13 +130,16 @@ impl Leaver<'_> {
     async fn revive(&self, console: &mut Console<'_>) {
         let revived = async {
             let (connected, id) = (connect::connect(self.door.0, self.door.1).await?, self.id);
-            let Some(member) = id.and_then(|id| member(&connected, id)) else { return Ok(()) };
+            let found = id.and_then(|id| member(&connected, id));
+            // The node was forgotten, though the answer was lost.
+            let Some(member) = found.filter(|it| it.state != "leaving") else { return Ok(false) };
             let target = Target::read(Some(&member.rpc_address));
-            node::revive(REVIVE_MAX, &target, self.door.1).await
+            node::revive(REVIVE_MAX, &target, self.door.1).await.map(|()| true)
         };
         let given = self.given;
         match revived.await {
-            Ok(()) => console.complain(&format!("Node {given} is revived: it stays a member\n")),
+            Ok(true) => console.complain(&format!("Node {given} is revived: it stays a member\n")),
+            Ok(false) => console.complain(&format!("Node {given} is forgotten\n")),
             Err(_) => {
                 console.complain(&format!("Warning: node {given} stays drained: revive it\n"));
             }

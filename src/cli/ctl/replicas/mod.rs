@@ -365,8 +365,7 @@ mod tests {
             placement: vec![wire::Placement {
                 group: 3,
                 nodes: vec![1, 2, 3],
-                former: Vec::new(),
-                lost: Vec::new(),
+                ..wire::Placement::default()
             }],
             machine_version: 2,
             ..wire::Cluster::default()

@@ -289,6 +289,7 @@ impl Source for World {
             nodes: nodes.clone(),
             former: Vec::new(),
             lost: Vec::new(),
+            superseded: Vec::new(),
         };
         ClusterView {
             cluster: Some(ClusterId(0xc1)),

@@ -1,0 +1,71 @@
+//! What users with few tags may do and see over HTTP, where Quorate has more than RabbitMQ, or a change has
+//! effects beyond one virtual host.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use crate::browse::{GUEST, USER, api};
+use lapin::{Connection, ConnectionProperties};
+use quorate_cluster_tests::harness::{Cluster, Options};
+use serde_json::{Value, json};
+
+/// A cluster of one node with a user `u`, who has that tag.
+async fn with_user(tag: &str) -> Cluster {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let user = json!({ "password": "p", "tags": tag }).to_string();
+    assert_eq!(api(&cluster, 1, GUEST, ("PUT", "users/u"), &user).await.0, 201);
+    cluster
+}
+
+/// The bound of waiting dead letters is a setting of all queues of the cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_administrators_set_the_bound_of_dead_letters() {
+    let cluster = with_user("policymaker").await;
+    let bound = "global-parameters/dead_letters_max";
+    let put = |user, path| {
+        let cluster = &cluster;
+        async move { api(cluster, 1, user, ("PUT", path), r#"{"value":5}"#).await.0 }
+    };
+    assert_eq!(put(USER, "global-parameters/other").await, 201);
+    assert_eq!(put(USER, bound).await, 401);
+    assert_eq!(put(GUEST, bound).await, 201);
+    assert_eq!(api(&cluster, 1, USER, ("DELETE", bound), "").await.0, 401);
+    assert_eq!(api(&cluster, 1, GUEST, ("DELETE", bound), "").await.0, 204);
+    // Definitions have limits of virtual hosts among the parameters, which only administrators set.
+    let (status, why) = api(
+        &cluster,
+        1,
+        GUEST,
+        ("PUT", "parameters/vhost-limits/%2F/limits"),
+        r#"{"value":{"max-queues":1}}"#,
+    )
+    .await;
+    assert_eq!(status, 400, "{why}");
+    assert!(why.to_string().contains("/api/vhost-limits"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_of_a_user_is_about_what_it_may_see() {
+    let cluster = with_user("management").await;
+    let properties = ConnectionProperties::default();
+    let uri = format!("amqp://guest:guest@{}/%2f", cluster.node(1).amqp_address());
+    let _connection = Connection::connect(&uri, properties).await.expect("a connection");
+    let overview = async |user| api(&cluster, 1, user, ("GET", "overview"), "").await.1;
+    let (own, all) = (overview(USER).await, overview(GUEST).await);
+    let counted = |of: &Value| of.pointer("/object_totals/connections").cloned();
+    assert_eq!((counted(&own), counted(&all)), (Some(json!(0)), Some(json!(1))));
+    for of_monitors in ["node", "listeners", "contexts"] {
+        assert!(own.get(of_monitors).is_none(), "{of_monitors}: {own}");
+        assert!(all.get(of_monitors).is_some(), "{of_monitors}: {all}");
+    }
+    assert!(own.pointer("/message_stats/publish").is_some(), "{own}");
+}
+
+/// Of two patterns the second must not replace the first: a task would take more than was meant.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_filter_is_given_once() {
+    let cluster = with_user("management").await;
+    let twice = ["--filter", "routing_key=orders.#", "--filter", "routing_key=#.test"];
+    let deleted = cluster.ctl(1, &[&["delete_messages", "q"][..], &twice].concat()).await;
+    assert_ne!(deleted.code, 0, "{deleted:?}");
+    assert!(deleted.stderr.contains("routing_key: is given more than once"), "{deleted:?}");
+}
