@@ -320,8 +320,8 @@ impl Served {
         let page = quorate_management::page(broker.clone(), Arc::clone(&facts), sessions.clone());
         let inside = (sessions, rates.clone());
         let api = quorate_management::api(broker.clone(), Arc::clone(&facts), peers, inside);
-        let health = quorate_management::health(broker.clone(), pulses);
-        let metrics = quorate_management::metrics(broker.clone(), facts, rates);
+        let health = quorate_management::health_pages(broker.clone(), pulses);
+        let metrics = quorate_management::metric_pages(broker.clone(), facts, rates);
         let all = health.merge(metrics.clone()).merge(api).merge(page);
         Self { stop, rpc, http: serve_http(http, &all, &metrics, &stopping) }
     }

@@ -95,7 +95,7 @@ struct Shown<S> {
 }
 
 /// The health checks of a node: `/health/live` and `/health/ready`.
-pub fn health<S: Source>(source: S, pulses: Pulses) -> Router {
+pub fn health_pages<S: Source>(source: S, pulses: Pulses) -> Router {
     Router::new()
         .route("/health/live", get(live::<S>))
         .route("/health/ready", get(ready::<S>))
@@ -103,7 +103,7 @@ pub fn health<S: Source>(source: S, pulses: Pulses) -> Router {
 }
 
 /// The metrics of a node: `/metrics` and below.
-pub fn metrics<S: Source>(source: S, facts: Arc<NodeFacts>, rates: Rates) -> Router {
+pub fn metric_pages<S: Source>(source: S, facts: Arc<NodeFacts>, rates: Rates) -> Router {
     let pages = Default::default();
     Router::new()
         .route("/metrics", get(aggregated::<S>))

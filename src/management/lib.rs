@@ -70,7 +70,7 @@ pub use axum::Router;
 pub use browser::Browser;
 pub use certificates::{PERIOD_UNITS, certificates};
 pub use facts::{ListenerFacts, Naming, NodeFacts};
-pub use http::{health, metrics, serve};
+pub use http::{health_pages, metric_pages, serve};
 pub use liveness::Pulses;
 pub use members::MemberService;
 pub use messages::MessageService;

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::liveness::WEDGED_AFTER;
-use crate::{Naming, NodeFacts, Pulses, Rates, Sampling, Source, health, metrics, serve};
+use crate::{
+    Naming, NodeFacts, Pulses, Rates, Sampling, Source, health_pages, metric_pages, serve,
+};
 use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, Figures,
     GroupAudit, MetricsView, NodeView, QueueView, Readiness, SourceAttempts,
@@ -193,8 +195,8 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let metrics = metrics(node.clone(), Arc::new(facts()), Rates::new(Sampling::default()));
-    let router = health(node.clone(), Pulses::default()).merge(metrics);
+    let metrics = metric_pages(node.clone(), Arc::new(facts()), Rates::new(Sampling::default()));
+    let router = health_pages(node.clone(), Pulses::default()).merge(metrics);
     let serving = tokio::spawn(serve(listener, None, router, async move {
         let _ = stopped.await;
     }));

@@ -95,7 +95,9 @@ fn members(catalog: &Catalog, listed: &[NodeId]) -> Vec<MemberView> {
 /// The placement of every group; before machine version 2 all nodes replicate every group.
 fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
     let held = catalog.placements().map(|(group, placement)| {
-        let nodes_of = |it: &BTreeSet<ReplicaId>| it.iter().map(|replica| replica.node).collect();
+        let nodes_of = |it: &BTreeSet<ReplicaId>| -> Vec<NodeId> {
+            it.iter().map(|replica| replica.node).collect()
+        };
         let mut before = placement.before.iter().map(nodes_of);
         PlacementView {
             group,

@@ -90,13 +90,12 @@ impl Operator<'_> {
         let proposed = node.base.catalog_client.propose_all(commands).await;
         let (index, replies) = proposed.map_err(|_| ChangeError::TimedOut)?;
         for reply in replies {
-            match reply {
-                CatalogReply::Done => {}
-                CatalogReply::Denied(denial) => return Err(denial.into()),
-                other => {
-                    tracing::error!(?other, "unexpected reply of the catalog");
-                    return Err(ChangeError::TimedOut);
-                }
+            if let CatalogReply::Denied(denial) = reply {
+                return Err(denial.into());
+            }
+            if !matches!(reply, CatalogReply::Done) {
+                tracing::error!(?reply, "unexpected reply of the catalog");
+                return Err(ChangeError::TimedOut);
             }
         }
         node.base.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)

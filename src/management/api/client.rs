@@ -10,7 +10,7 @@ use quorate_client::{
 };
 use quorate_types::{
     DeliveryNumber, Exception, FieldTable, FieldValue, ReplyCode, RequeueCause, ShortString,
-    VhostName,
+    VhostName, json_bytes_max,
 };
 use std::future::Future;
 use std::time::Duration;

@@ -144,8 +144,8 @@ impl Turns {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are quick")]
     fn of(&self, endpoint: Endpoint, method: Method) -> &Semaphore {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "all others are quick")]
         match endpoint {
             Endpoint::Tasks if method == Method::Post => &self.tasks,
             Endpoint::BrowseQueue
@@ -161,7 +161,7 @@ impl Turns {
     }
 }
 
-/// The pages under `/api`, to be merged with those of [`crate::router`].
+/// The pages under `/api`, to be merged with [`crate::health_pages`].
 pub fn api(
     broker: Broker,
     facts: Arc<NodeFacts>,

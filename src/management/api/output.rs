@@ -129,7 +129,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_that_are_not_sent_are_bounded() {
         let answers = Answers::new(0);
-        let first = held(&answers, BYTES_MAX - SMALL_BYTES).await.unwrap();
+        let first = held(&answers, BYTES_MAX).await.unwrap();
         assert!(held(&answers, SMALL_BYTES).await.is_ok());
         let refused = held(&answers, SMALL_BYTES + 1).await;
         assert!(matches!(refused, Err(Refusal::Unavailable(_))), "there is no room for it");

@@ -120,9 +120,15 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
             fields.insert("contexts".to_owned(), contexts.into());
         }
     }
-    let is_seen =
-        |key: &Key| matches!(key, Key::Vhost(name) if vhosts.iter().any(|it| it.as_str() == name));
-    if let (Some(of_nodes), Some(of_seen)) = (nodes.sum(|_| true), of_vhosts.sum(is_seen)) {
+    let in_seen = |key: &Key| match key {
+        Key::Vhost(name) => vhosts.iter().any(|vhost| vhost.as_str() == name),
+        Key::Queue(..)
+        | Key::Connection(..)
+        | Key::Channel(..)
+        | Key::Exchange(..)
+        | Key::Node(_) => false,
+    };
+    if let (Some(of_nodes), Some(of_seen)) = (nodes.sum(|_| true), of_vhosts.sum(in_seen)) {
         let messages = if is_monitor { (NODE, &of_nodes) } else { (VHOST, &of_seen) };
         insert_statistics(&mut shown, messages, &of_nodes);
     }

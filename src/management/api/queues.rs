@@ -236,8 +236,14 @@ async fn read(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 /// The tag of the single active consumer among the consumers of a queue; null without one.
 fn active_tag(details: &[Value]) -> Value {
-    let is_active = |one: &&Value| one["activity_status"] == "single_active";
-    details.iter().find(is_active).map_or(Value::Null, |one| one["consumer_tag"].clone())
+    let is_active =
+        |one: &&Value| one.get("activity_status").is_some_and(|status| status == "single_active");
+    details
+        .iter()
+        .find(is_active)
+        .and_then(|one| one.get("consumer_tag"))
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// The consumers of a queue, and the nodes that did not answer.

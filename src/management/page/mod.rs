@@ -44,7 +44,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// The page of a node, to be merged with [`crate::router`] and [`crate::api`], which takes the same
+/// The page of a node, to be merged with [`crate::health_pages`] and [`crate::api`], which takes the same
 /// sessions.
 pub fn page(broker: Broker, facts: Arc<NodeFacts>, sessions: Sessions) -> Router {
     let logins = Router::new()

@@ -25,7 +25,7 @@ use quorate_queue::{Transfer, Via};
 use quorate_storage::{MessageRef, StoredMessage, codec::message};
 use quorate_types::{
     Counts, Home, Message, MessageFilter, MessageId, QueueId, ResourceName, ShortString, Timestamp,
-    WallTime,
+    WallTime, json_bytes_max,
 };
 use std::{
     sync::Arc,
