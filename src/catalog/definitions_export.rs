@@ -6,7 +6,7 @@ use crate::{
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, QueueEntry},
-    parameter::{ParameterName, ParameterRecord},
+    parameter::{ParameterName, ParameterRecord, VHOST_LIMITS},
     policy::{PolicyKind, PolicyRecord},
     record::{PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
 };

@@ -13,7 +13,7 @@ use crate::{
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
     output::CatalogOutput,
-    parameter::{ParameterName, ParameterRecord},
+    parameter::{ParameterName, ParameterRecord, VHOST_LIMITS},
     policy::{PolicyKind, PolicyRecord},
     policy_parse::PolicyText,
     queue_entry::{check_queue_properties, resolve_queue_type},
@@ -321,7 +321,7 @@ impl Reading<'_> {
                 self.access(fields, AccessCommand::SetVhostLimits { vhost, limits });
                 Ok(())
             }
-            b"operator_policy" => {
+            "operator_policy" => {
                 let value = fields.required_object("value")?;
                 let policy = policy(PolicyKind::Operator, &vhost, &name, &value)?;
                 self.step(fields, CatalogCommand::SetPolicy(policy));

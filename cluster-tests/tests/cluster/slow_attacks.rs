@@ -92,7 +92,8 @@ async fn a2_pages_that_nobody_reads_leave_others_theirs() {
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
             let asked = Instant::now();
-            let page = http::get_as_guest(&node.http_address(), PAGE, "guest");
+            let address = node.http_address();
+            let page = http::get_as_guest(&address, PAGE, "guest");
             let page = in_time("a page", ANSWER_BOUND, page).await.expect("a page");
             assert_eq!(page.status, 200, "{}", page.body.chars().take(200).collect::<String>());
             longest = longest.max(asked.elapsed());

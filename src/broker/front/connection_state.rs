@@ -58,6 +58,13 @@ pub(crate) struct Publishing {
     pub(crate) access: Mutex<PublishAccess>,
 }
 
+impl Publishing {
+    /// Resolves when no publish waits until it can be routed. Cancel-safe.
+    pub(crate) async fn routed(&self) {
+        self.in_flight.until(|| !self.held.lock().busy).await;
+    }
+}
+
 /// The delivering side of a connection.
 #[derive(Debug)]
 pub(crate) struct Delivering {

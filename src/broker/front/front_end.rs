@@ -185,9 +185,36 @@ impl client::Connection for Connection {
     }
 }
 
+/// Whether a request is about what is in a queue: it must not overtake publishes of its connection that
+/// cannot be routed yet (CON-09, GET-01).
+fn follows_publishes(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Cancel(_)
+            | Operation::Get { .. }
+            | Operation::QueuePurge(_)
+            | Operation::QueueDelete { .. }
+    )
+}
+
 impl Connection {
-    /// Performs a request of a channel; `publishes` are those of a commit.
+    /// Performs a request of a channel, after the publishes that it must not overtake; `publishes` are
+    /// those of a commit.
     async fn perform(
+        &self,
+        channel: ChannelId,
+        operation: Operation,
+        publishes: Vec<RoutedPublish>,
+    ) -> Result<Answer, Exception> {
+        if follows_publishes(&operation) {
+            let bound = self.node.base.context.operation_timeout();
+            // An alarm may hold them for longer.
+            let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
+        }
+        self.perform_now(channel, operation, publishes).await
+    }
+
+    async fn perform_now(
         &self,
         channel: ChannelId,
         operation: Operation,

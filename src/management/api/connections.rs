@@ -7,7 +7,7 @@ use crate::api::client::MECHANISM;
 use crate::api::cluster::Listed;
 use crate::api::json;
 use crate::api::names::Names;
-use crate::api::refusal::Refusal;
+use crate::api::refusal::{Refusal, not_authorised};
 use crate::api::route::Method;
 use crate::api::statistics::{self, Book, Key};
 use crate::wire::{self, SampledKind};

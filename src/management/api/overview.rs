@@ -14,7 +14,7 @@ use crate::wire::{self, SampledKind};
 use quorate_broker::Broker;
 use quorate_catalog::{ParameterName, ParameterRecord};
 use quorate_types::ShortString;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The global parameter with the cluster's name.
@@ -72,6 +72,16 @@ pub(crate) async fn name(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     Ok(Answer::done())
 }
 
+/// What monitors see of the nodes: this one, and what all of them serve.
+fn insert_nodes(fields: &mut Map<String, Value>, api: &Api, others: Vec<wire::Node>) {
+    let running: Vec<_> = others.into_iter().chain([nodes::own(api)]).collect();
+    let listeners: Vec<_> = running.iter().flat_map(nodes::listeners).collect();
+    let contexts: Vec<_> = running.iter().flat_map(nodes::contexts).collect();
+    fields.insert("node".to_owned(), api.facts.name.as_str().into());
+    fields.insert("listeners".to_owned(), listeners.into());
+    fields.insert("contexts".to_owned(), contexts.into());
+}
+
 /// Figures of the cluster: the sums of what its nodes have sampled.
 pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     // A monitor sees the sums of all virtual hosts and clients, and the nodes.
@@ -92,9 +102,6 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     let mut messages = Messages::default();
     let counts = queues.items.iter().filter_map(|known| known.queue.counts);
     counts.for_each(|counts| messages.add(&counts));
-    let own = nodes::own(api);
-    let mut running = others.items;
-    running.push(own);
     let mut shown = identity(&api.facts, &cluster_name(api));
     let figures = json!({
         "object_totals": {
@@ -113,11 +120,7 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     if let (Some(fields), Value::Object(figures)) = (shown.as_object_mut(), figures) {
         fields.extend(figures);
         if is_monitor {
-            let listeners: Vec<_> = running.iter().flat_map(nodes::listeners).collect();
-            let contexts: Vec<_> = running.iter().flat_map(nodes::contexts).collect();
-            fields.insert("node".to_owned(), api.facts.name.as_str().into());
-            fields.insert("listeners".to_owned(), listeners.into());
-            fields.insert("contexts".to_owned(), contexts.into());
+            insert_nodes(fields, api, others.items);
         }
     }
     let in_seen = |key: &Key| match key {

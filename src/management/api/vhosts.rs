@@ -216,7 +216,7 @@ mod tests {
             protected: false,
         };
         let nodes = ["rabbit1@a".to_owned()];
-        let messages = Messages { ready: 3, unacknowledged: 2, delayed: 1 };
+        let messages = Messages { ready: 3, unacknowledged: 2, delayed: 1, dead_letters: 0 };
         let shown = shape(&record, Some(messages), &nodes);
         let without = [
             "message_stats",
