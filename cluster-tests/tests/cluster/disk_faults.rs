@@ -115,9 +115,13 @@ async fn mem_13_a_node_that_is_revived_takes_over_from_one_whose_disk_hangs() {
     faults.set(3, CallFault::SyncHangs, 1);
     says(cluster.node(3), &["a disk sync does not finish"]).await;
     cluster.ctl(1, &["revive"]).await.succeeded().expect("revived");
+    eventually("the revived node leads", LIFECYCLE_BOUND, || async {
+        let leader = cluster.leader_of(QUEUE).await;
+        hold(leader == 1, || format!("node {leader} leads"))
+    })
+    .await;
     load.confirms(500).await;
     load.delivers(500).await;
-    assert_eq!(cluster.leader_of(QUEUE).await, 1);
     faults.set(3, CallFault::SyncHangs, 0);
     says(cluster.node(3), &["disk syncs finish again"]).await;
     load.finish(&cluster).await;

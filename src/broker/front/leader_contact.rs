@@ -81,6 +81,12 @@ impl LeaderContact {
         contact.withheld.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether the home's leader has contacted this node since its start: before, consumers are delivered
+    /// nothing.
+    pub(crate) fn has_begun(&self, home: Home) -> bool {
+        self.groups.get(&home).is_none_or(|contact| contact.at.load(Ordering::Acquire) > 0)
+    }
+
     /// Whether consumers of the home may be delivered something. Those of connection-bound queues
     /// always may.
     pub(crate) fn may_deliver(&self, home: Home) -> bool {

@@ -122,6 +122,7 @@ mod tests {
         testing,
     };
     use bytes::Bytes;
+    use futures::FutureExt;
     use quorate_types::{DeliveryNumber, Properties};
 
     fn publish(channel: ChannelId) -> Publish {
@@ -134,6 +135,29 @@ mod tests {
             body: Bytes::new(),
             mandatory: false,
         }
+    }
+
+    /// A cancel or a get must not overtake them.
+    #[tokio::test]
+    async fn con_09_what_is_about_a_queue_waits_for_held_publishes() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let channel = ChannelId { number: 1, opened: 0 };
+        let is_routed = || state.publishing.routed().now_or_never().is_some();
+        assert!(is_routed(), "nothing is held");
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(channel)]);
+        }
+        assert!(!is_routed());
+        let routing = async {
+            tokio::task::yield_now().await;
+            assert!(node.publisher.route_some(&state).is_none());
+            state.publishing.in_flight.landed(0);
+        };
+        let ((), ()) = tokio::join!(state.publishing.routed(), routing);
+        assert!(is_routed());
     }
 
     /// A message is not settled before the messages made from it are in flight.

@@ -213,8 +213,10 @@ impl Views<'_> {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let node = &self.0;
-        let leaderless =
-            |group: &GroupId| node.base.proposers.leader(Home::Group(*group)).is_none();
+        let leaderless = |group: &GroupId| {
+            let home = Home::Group(*group);
+            node.base.proposers.leader(home).is_none() || !node.front.leader_contact.has_begun(home)
+        };
         let awaited = node.base.context.awaited.lock().clone();
         Readiness {
             entrance: awaited.entrance,

@@ -304,7 +304,8 @@ pub struct Readiness {
     pub catalog_lease: bool,
     /// The AMQP port is open, and the replicas of this node have caught up enough to serve.
     pub serving: bool,
-    /// Groups without a known leader.
+    /// Queue groups whose leader this node does not know, or has not heard from since its start: consumers of
+    /// their queues would be delivered nothing (DLV 5).
     pub leaderless: Vec<GroupId>,
     /// Groups whose replica here has not caught up since the start of the process; none once all have.
     pub behind: Vec<GroupId>,
