@@ -142,14 +142,12 @@ impl Plan<'_> {
         placements.map(|(group, placement)| (group, placement.nodes())).collect()
     }
 
-    /// A group that moves to a node that does not run goes back to the nodes where it was, or to others if
-    /// one of these does not work any more, if other groups wait for a repair: the node may never return.
+    /// A group that moves to a node that does not run, which may never return, goes back to the nodes where
+    /// it was if others wait for a repair. If one of those nodes leaves too, it goes to others.
     fn give_way(&self) -> Option<MemberCommand> {
         let waits_for_repair =
             |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
-        if !self.catalog.placements().any(|(_, placement)| waits_for_repair(placement)) {
-            return None;
-        }
+        let do_others_wait = self.catalog.placements().any(|(_, it)| waits_for_repair(it));
         let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
         let mut held_up =
             moving.filter(|(_, it)| it.replicas.iter().any(|replica| self.is_away(replica.node)));
@@ -159,8 +157,12 @@ impl Plan<'_> {
             let former: BTreeSet<NodeId> =
                 placement.before.first()?.iter().map(|replica| replica.node).collect();
             let others = || self.repaired_on(&without_away, group, placement);
+            if !do_others_wait && former.iter().all(|node| self.works(*node)) {
+                return None;
+            }
+            let least = former.len();
             let is_complete = |nodes: &BTreeSet<NodeId>| {
-                nodes.len() >= placement.replicas.len() && nodes.iter().all(|it| self.works(*it))
+                nodes.len() >= least && nodes.iter().all(|it| self.works(*it))
             };
             let nodes = [former].into_iter().chain(iter::once_with(others)).find(is_complete)?;
             Some(place(group, placement, nodes))
