@@ -3,7 +3,10 @@
 use crate::{
     Broker,
     node::Node,
-    views::view::{QueueCounts, QueueView},
+    views::{
+        query::{binding_view, default_exchange, exchange_view},
+        view::{BindingView, ExchangeView, QueueCounts, QueueView},
+    },
 };
 use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
 use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostName};
@@ -22,6 +25,48 @@ impl Broker {
 }
 
 impl Lookup<'_> {
+    /// One exchange, which may be the default one of a virtual host.
+    #[must_use]
+    pub fn exchange(&self, name: &ResourceName) -> Option<ExchangeView> {
+        let catalog = self.0.base.catalog.read();
+        if name.name.is_empty() {
+            return catalog.has_vhost(&name.vhost).then(|| default_exchange(&name.vhost));
+        }
+        catalog.exchange(name).map(|record| exchange_view(&catalog, record))
+    }
+
+    /// Number of exchanges of virtual hosts, the default ones included.
+    #[must_use]
+    pub fn exchange_count(&self, vhosts: &BTreeSet<VhostName>) -> usize {
+        let catalog = self.0.base.catalog.read();
+        let declared = catalog.exchanges().filter(|record| vhosts.contains(&record.name.vhost));
+        vhosts.len() + declared.count()
+    }
+
+    /// Explicit bindings from an exchange.
+    #[must_use]
+    pub fn bindings_from(&self, exchange: &ResourceName) -> Vec<BindingView> {
+        self.0.base.catalog.read().bindings_from(exchange).map(binding_view).collect()
+    }
+
+    /// Explicit bindings to an exchange.
+    #[must_use]
+    pub fn bindings_to(&self, exchange: &ResourceName) -> Vec<BindingView> {
+        self.0.base.catalog.read().bindings_to(exchange).map(binding_view).collect()
+    }
+
+    /// Explicit bindings to a queue.
+    #[must_use]
+    pub fn bindings_of_queue(&self, queue: &ResourceName) -> Vec<BindingView> {
+        let catalog = self.0.base.catalog.read();
+        let queue = catalog.queue_by_name(queue);
+        queue
+            .into_iter()
+            .flat_map(|it| catalog.bindings_of_queue(it.id))
+            .map(binding_view)
+            .collect()
+    }
+
     /// The queue of that name; a connection-bound one only on the node of its connection.
     #[must_use]
     pub fn queue(&self, name: &ResourceName) -> Option<QueueView> {

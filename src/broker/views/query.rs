@@ -41,7 +41,7 @@ impl Broker {
 }
 
 /// The default exchange, which is implicit and has no record (EXC-01).
-fn default_exchange(vhost: &VhostName) -> ExchangeView {
+pub(crate) fn default_exchange(vhost: &VhostName) -> ExchangeView {
     ExchangeView {
         name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
         kind: ExchangeType::Direct,
@@ -53,7 +53,7 @@ fn default_exchange(vhost: &VhostName) -> ExchangeView {
     }
 }
 
-fn exchange_view(catalog: &Catalog, record: &ExchangeRecord) -> ExchangeView {
+pub(crate) fn exchange_view(catalog: &Catalog, record: &ExchangeRecord) -> ExchangeView {
     ExchangeView {
         name: record.name.clone(),
         kind: record.kind,
@@ -65,7 +65,7 @@ fn exchange_view(catalog: &Catalog, record: &ExchangeRecord) -> ExchangeView {
     }
 }
 
-fn binding_view(binding: &Binding) -> BindingView {
+pub(crate) fn binding_view(binding: &Binding) -> BindingView {
     let (destination, to_queue) = match &binding.destination {
         Destination::Queue { name, .. } => (name.clone(), true),
         Destination::Exchange(name) => (name.clone(), false),
@@ -96,54 +96,12 @@ impl Views<'_> {
         std::iter::once(default_exchange(vhost)).chain(declared).collect()
     }
 
-    /// One exchange, which may be the default one of a virtual host.
-    #[must_use]
-    pub fn exchange(&self, name: &ResourceName) -> Option<ExchangeView> {
-        let catalog = self.0.base.catalog.read();
-        if name.name.is_empty() {
-            return catalog.has_vhost(&name.vhost).then(|| default_exchange(&name.vhost));
-        }
-        catalog.exchange(name).map(|record| exchange_view(&catalog, record))
-    }
-
-    /// Number of exchanges of virtual hosts, the default ones included.
-    #[must_use]
-    pub fn exchange_count(&self, vhosts: &BTreeSet<VhostName>) -> usize {
-        let catalog = self.0.base.catalog.read();
-        let declared = catalog.exchanges().filter(|record| vhosts.contains(&record.name.vhost));
-        vhosts.len() + declared.count()
-    }
-
     /// Explicit bindings of a virtual host (CTL-10).
     #[must_use]
     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
         let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
         of_vhost.map(binding_view).collect()
-    }
-
-    /// Explicit bindings from an exchange.
-    #[must_use]
-    pub fn bindings_from(&self, exchange: &ResourceName) -> Vec<BindingView> {
-        self.0.base.catalog.read().bindings_from(exchange).map(binding_view).collect()
-    }
-
-    /// Explicit bindings to an exchange.
-    #[must_use]
-    pub fn bindings_to(&self, exchange: &ResourceName) -> Vec<BindingView> {
-        self.0.base.catalog.read().bindings_to(exchange).map(binding_view).collect()
-    }
-
-    /// Explicit bindings to a queue.
-    #[must_use]
-    pub fn bindings_of_queue(&self, queue: &ResourceName) -> Vec<BindingView> {
-        let catalog = self.0.base.catalog.read();
-        let queue = catalog.queue_by_name(queue);
-        queue
-            .into_iter()
-            .flat_map(|it| catalog.bindings_of_queue(it.id))
-            .map(binding_view)
-            .collect()
     }
 
     /// Client connections of this node.

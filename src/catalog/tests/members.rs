@@ -182,59 +182,6 @@ fn mem_06_placements_are_numbered_and_at_most_two_groups_move() {
 }
 
 #[test]
-fn mem_06_moves_to_a_node_that_is_away_do_not_keep_others_from_a_repair() {
-    let mut world = World::founded(3, 3);
-    world.join(4, 4);
-    world.place(1, &[1, 2, 4]);
-    world.place(2, &[1, 2, 4]);
-    let next = |world: &World| world.catalog.next_step(3, &|node| node != NodeId(4));
-    assert_eq!(next(&world), None, "it may come back");
-    world.member(replace(3, 3, 33));
-    assert_eq!(next(&world), None, "the new directory is joining");
-    world.member(admit(3, 33));
-    for _ in 0..20 {
-        if let Some(step) = next(&world) {
-            world.member(step);
-        }
-        let moves = |group: &u16| !world.placement(*group).is_reached();
-        let runs = |group: &u16| !world.placement(*group).nodes().contains(&NodeId(4));
-        if let Some(group) = (0..=3).filter(moves).find(runs) {
-            world.reach(group);
-        }
-    }
-    assert_eq!(world.placement(2).nodes(), nodes(&[1, 2, 4]), "it does not have to give way");
-    for group in [0, 1, 3] {
-        let replicas = world.replicas(group);
-        assert_eq!(world.placement(group).nodes(), nodes(&[1, 2, 3]), "group {group}");
-        assert!(replicas.into_iter().all(|replica| world.catalog.can_act(replica)), "{group}");
-    }
-}
-
-/// A node is exchanged, and the new one ends while groups move to it from the one that leaves.
-#[test]
-fn mem_06_moves_between_two_nodes_that_are_away_go_to_a_third() {
-    let mut world = World::founded(3, 3);
-    world.join(5, 5);
-    for group in 1..=3 {
-        world.place(group, &[1, 2, 5]);
-        world.reach(group);
-    }
-    world.join(4, 4);
-    world.member(forget(5, 5));
-    world.place(1, &[1, 2, 4]);
-    world.place(2, &[1, 2, 4]);
-    let next = |world: &World| world.catalog.next_step(3, &|node| node.0 < 4);
-    // The third group takes the place of the first among those that move.
-    for (group, number) in [(1, 4), (3, 3), (2, 4)] {
-        let step = next(&world).unwrap();
-        assert_eq!(step, M::Place { group: GroupId(group), number, nodes: nodes(&[1, 2, 3]) });
-        world.member(step);
-        world.reach(group);
-    }
-    assert_eq!(next(&world), Some(M::Remove { node: NodeId(5) }));
-}
-
-#[test]
 fn mem_07_only_the_present_placement_can_be_reached() {
     let mut world = World::founded(4, 1);
     let reached = |number| M::Reached { group: GroupId(1), number };

@@ -111,16 +111,16 @@ fn default_binding(vhost: &VhostName, queue: &ShortString) -> BindingView {
 
 /// The bindings of a virtual host that a list is about.
 fn collect(api: &Api, vhost: &VhostName, part: &Part) -> Vec<BindingView> {
-    let views = api.broker.views();
+    let (views, lookup) = (api.broker.views(), api.broker.lookup());
     let named = |name: &ShortString| ResourceName { vhost: vhost.clone(), name: name.clone() };
     let mut bindings = match part {
         Part::All => views.bindings(vhost),
-        Part::From(source) => views.bindings_from(&named(source)),
+        Part::From(source) => lookup.bindings_from(&named(source)),
         Part::To(queue, true) | Part::Between(_, queue, true) => {
-            views.bindings_of_queue(&named(queue))
+            lookup.bindings_of_queue(&named(queue))
         }
         Part::To(exchange, false) | Part::Between(_, exchange, false) => {
-            views.bindings_to(&named(exchange))
+            lookup.bindings_to(&named(exchange))
         }
     };
     bindings.retain(|binding| part.has(binding));
@@ -131,7 +131,7 @@ fn collect(api: &Api, vhost: &VhostName, part: &Part) -> Vec<BindingView> {
             bindings.extend(queues.map(|queue| default_binding(vhost, &queue.name.name)));
         }
         Some(Some(queue)) => {
-            let queue = api.broker.lookup().queue(&named(queue));
+            let queue = lookup.queue(&named(queue));
             bindings.extend(queue.map(|queue| default_binding(vhost, &queue.name.name)));
         }
     }

@@ -90,7 +90,7 @@ pub(crate) async fn one(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 fn find(api: &Api, call: &Call) -> Result<Option<ExchangeView>, Refusal> {
     let name = ResourceName { vhost: call.vhost(api)?, name: exchange_name(call)? };
-    Ok(api.broker.views().exchange(&name))
+    Ok(api.broker.lookup().exchange(&name))
 }
 
 /// The exchange of the path, which exists.

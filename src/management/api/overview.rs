@@ -108,7 +108,7 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
             "channels": channels.items.iter().filter(|one| is_seen(&one.user)).count(),
             "connections": connections.items.iter().filter(|one| is_seen(&one.user)).count(),
             "consumers": consumers.items.len(),
-            "exchanges": api.broker.views().exchange_count(&vhosts),
+            "exchanges": api.broker.lookup().exchange_count(&vhosts),
             "queues": queues.items.len(),
         },
         "queue_totals": {
@@ -255,6 +255,7 @@ mod tests {
             "contexts",
             "listeners",
             "message_stats",
+            "node",
             "object_totals",
             "queue_totals",
         ];
