@@ -61,9 +61,11 @@ pub enum ParameterError {
     /// Policies have commands of their own.
     #[error("policies may not be set using this method")]
     Policy,
-    /// Limits of virtual hosts have commands of their own. Definitions keep them among the parameters,
-    /// as this component.
-    #[error("limits of a virtual host are set with set_vhost_limits or /api/vhost-limits")]
+    /// Definitions have the limits of virtual hosts among the parameters, so that an import must be able
+    /// to read what has their component.
+    #[error(
+        "component {VHOST_LIMITS}: expected an object whose max-connections and max-queues are integers"
+    )]
     VhostLimits,
     /// The value is longer than [`PARAMETER_BYTES_MAX`].
     #[error("parameter value must not exceed {PARAMETER_BYTES_MAX} bytes")]
@@ -82,6 +84,18 @@ impl ParameterName {
     pub fn is_of_settings(&self) -> bool {
         matches!(self, Self::Global(name) if name.as_str() == LETTERS_PARAMETER)
     }
+
+    /// True if definitions have limits of virtual hosts under this component.
+    fn is_of_limits(&self) -> bool {
+        matches!(self, Self::Vhost { component, .. } if component.as_str() == VHOST_LIMITS)
+    }
+}
+
+/// Whether an import can read the value as limits of a virtual host.
+fn is_limits(value: &serde_json::Value) -> bool {
+    let is_integer =
+        |name: &str| value.get(name).is_none_or(|value| value.is_null() || value.is_i64());
+    value.is_object() && is_integer("max-connections") && is_integer("max-queues")
 }
 
 impl ParameterRecord {
@@ -95,17 +109,15 @@ impl ParameterRecord {
         {
             return Err(ParameterError::Policy);
         }
-        if let ParameterName::Vhost { component, .. } = &name
-            && component.as_str() == VHOST_LIMITS
-        {
-            return Err(ParameterError::VhostLimits);
-        }
         if value.len() > PARAMETER_BYTES_MAX {
             return Err(ParameterError::TooLong);
         }
         match serde_json::from_str::<serde_json::Value>(value) {
             Ok(value) if name.is_of_settings() && value.as_u64().is_none_or(|max| max == 0) => {
                 Err(ParameterError::NoBound(value.to_string()))
+            }
+            Ok(value) if name.is_of_limits() && !is_limits(&value) => {
+                Err(ParameterError::VhostLimits)
             }
             Ok(value) => Ok(Self { name, value: value.to_string() }),
             Err(_) => Err(ParameterError::Json(crate::term::binary(value))),
