@@ -17,9 +17,10 @@ pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 /// The global parameter for the number of waiting dead letters at which a queue accepts no more
 /// messages. Queue groups decide by it, so it is one value for the cluster and part of the
 /// queues' settings.
+const LETTERS_PARAMETER: &str = "dead_letters_max";
+
 /// The component under which definitions have the limits of virtual hosts.
 pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
-const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// What is common to the settings of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -147,17 +147,15 @@ impl Plan<'_> {
     fn give_way(&self) -> Option<MemberCommand> {
         let waits_for_repair =
             |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
-        let do_others_wait = self.catalog.placements().any(|(_, it)| waits_for_repair(it));
+        let do_others_wait = || self.catalog.placements().any(|(_, it)| waits_for_repair(it));
         let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
         let mut held_up =
             moving.filter(|(_, it)| it.replicas.iter().any(|replica| self.is_away(replica.node)));
-        let mut without_away = self.hosts.clone();
-        without_away.iter_mut().for_each(|(node, host)| host.leaves |= self.is_away(*node));
         held_up.find_map(|(group, placement)| {
             let former: BTreeSet<NodeId> =
                 placement.before.first()?.iter().map(|replica| replica.node).collect();
-            let others = || self.repaired_on(&without_away, group, placement);
-            if !do_others_wait && former.iter().all(|node| self.works(*node)) {
+            let others = || self.repaired_on(&self.hosts_that_run(), group, placement);
+            if former.iter().all(|node| self.works(*node)) && !do_others_wait() {
                 return None;
             }
             let least = former.len();
@@ -167,6 +165,13 @@ impl Plan<'_> {
             let nodes = [former].into_iter().chain(iter::once_with(others)).find(is_complete)?;
             Some(place(group, placement, nodes))
         })
+    }
+
+    /// The members, as if those that are away left.
+    fn hosts_that_run(&self) -> BTreeMap<NodeId, Host> {
+        let mut hosts = self.hosts.clone();
+        hosts.iter_mut().for_each(|(node, host)| host.leaves |= self.is_away(*node));
+        hosts
     }
 
     /// The node runs, and may have replicas.

@@ -90,9 +90,11 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     load.finish(&cluster).await;
 }
 
-/// A cluster of three nodes under load through the third, which leads all groups: the others are drained.
-async fn led_by_the_last(faults: &CallFaults) -> (Cluster, Load) {
-    let cluster = started(faults).await;
+/// A cluster of three nodes under load through the third, whose disk hangs. It leads all groups, since the
+/// others are drained.
+async fn led_by_one_that_hangs() -> (CallFaults, Cluster, Load) {
+    let faults = CallFaults::prepare();
+    let cluster = started(&faults).await;
     let (connection, channel) = open(&cluster.amqp_uri(3)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
@@ -104,16 +106,15 @@ async fn led_by_the_last(faults: &CallFaults) -> (Cluster, Load) {
         .consume(ConsumerOptions::new(cluster.amqp_uri(3), QUEUE));
     load.delivers(500).await;
     assert_eq!(cluster.leader_of(QUEUE).await, 3);
-    (cluster, load)
+    faults.set(3, CallFault::SyncHangs, 1);
+    says(cluster.node(3), &["a disk sync does not finish"]).await;
+    (faults, cluster, load)
 }
 
 /// A node whose disk hangs offers its leaderships again and again: one that comes back takes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_13_a_node_that_is_revived_takes_over_from_one_whose_disk_hangs() {
-    let faults = CallFaults::prepare();
-    let (cluster, load) = led_by_the_last(&faults).await;
-    faults.set(3, CallFault::SyncHangs, 1);
-    says(cluster.node(3), &["a disk sync does not finish"]).await;
+    let (faults, cluster, load) = led_by_one_that_hangs().await;
     cluster.ctl(1, &["revive"]).await.succeeded().expect("revived");
     eventually("the revived node leads", LIFECYCLE_BOUND, || async {
         let leader = cluster.leader_of(QUEUE).await;
@@ -131,10 +132,7 @@ async fn mem_13_a_node_that_is_revived_takes_over_from_one_whose_disk_hangs() {
 /// disk does.
 #[tokio::test(flavor = "multi_thread")]
 async fn mem_13_a_disk_that_hangs_on_the_only_node_that_is_not_drained_ends_no_group() {
-    let faults = CallFaults::prepare();
-    let (cluster, load) = led_by_the_last(&faults).await;
-    faults.set(3, CallFault::SyncHangs, 1);
-    says(cluster.node(3), &["a disk sync does not finish"]).await;
+    let (faults, cluster, load) = led_by_one_that_hangs().await;
     faults.set(3, CallFault::SyncHangs, 0);
     says(cluster.node(3), &["disk syncs finish again"]).await;
     load.confirms(500).await;

@@ -81,8 +81,8 @@ impl LeaderContact {
         contact.withheld.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the home's leader has contacted this node since its start: before, consumers are delivered
-    /// nothing.
+    /// Whether the home's leader has contacted this node since its start. Until then consumers of its
+    /// queues are delivered nothing.
     pub(crate) fn has_begun(&self, home: Home) -> bool {
         self.groups.get(&home).is_none_or(|contact| contact.at.load(Ordering::Acquire) > 0)
     }

@@ -16,9 +16,9 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the body of a publish or an import.
 const LARGE_BYTES_MAX: usize = 64 << 20;
 /// What exceeds this size shares [`LARGE_BYTES_MAX`] bytes with all other bodies.
-const SMALL_BYTES: usize = 64 << 10;
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// The unit in which they are counted.
-const UNIT_BYTES: usize = 1 << 10;
+pub(crate) const UNIT_BYTES: usize = 1 << 10;
 /// Longest wait for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 

@@ -107,6 +107,8 @@ const GETS_MAX: usize = 2;
 const PUBLISHES_MAX: usize = 16;
 /// Longest wait for one of them.
 const TURN_MAX: Duration = Duration::from_secs(5);
+/// Why a request is refused for which there was no turn in that time.
+const BUSY: &str = "too many requests are being carried out";
 /// Bytes of the header `X-Reason`.
 const REASON_BYTES_MAX: usize = 255;
 /// The nodes that did not answer.
@@ -257,7 +259,7 @@ impl Service {
         let endpoint = target.route.endpoint;
         let _turn = match is_quick_check(endpoint) {
             true => None,
-            false => Some(turn(self.turns.of(endpoint, call.method)).await?),
+            false => Some(turn(self.turns.of(endpoint, call.method), BUSY).await?),
         };
         let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
         let places = parts.extensions.get::<Places>();
@@ -319,12 +321,14 @@ fn reason(parts: &Parts) -> Option<String> {
     (!reason.is_empty() && reason.len() <= REASON_BYTES_MAX).then(|| reason.to_owned())
 }
 
-/// One of the requests that may be worked on at once.
-async fn turn(requests: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
-    let busy = || Refusal::Unavailable("too many requests are being carried out".to_owned());
-    match timeout(TURN_MAX, requests.acquire()).await {
+/// One of the turns that there are at once.
+///
+/// # Errors
+/// 503 with the reason `busy`: none was free in time.
+async fn turn<'a>(turns: &'a Semaphore, busy: &str) -> Result<SemaphorePermit<'a>, Refusal> {
+    match timeout(TURN_MAX, turns.acquire()).await {
         Ok(Ok(turn)) => Ok(turn),
-        Ok(Err(_)) | Err(_) => Err(busy()),
+        Ok(Err(_)) | Err(_) => Err(Refusal::Unavailable(busy.to_owned())),
     }
 }
 
@@ -346,6 +350,16 @@ struct Room<'a> {
     is_taken: bool,
 }
 
+impl Room<'_> {
+    /// What was asked for; nothing instead of a refusal if the answer must not be refused.
+    fn granted<T>(&self, asked: Result<Option<T>, Refusal>) -> Result<Option<T>, Refusal> {
+        match asked {
+            Err(_) if self.is_taken => Ok(None),
+            asked => asked,
+        }
+    }
+}
+
 /// The answer as HTTP. Its bytes have a part of the memory for large ones until they are sent.
 async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Response, Refusal> {
     let Answer { status, content, location, silent } = answer;
@@ -354,19 +368,13 @@ async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Re
         Content::Object(_) => room.is_taken,
         Content::Nothing | Content::Text(_) => false,
     };
-    let _writer = match is_large {
-        true => Some(room.answers.writer().await).filter(|it| it.is_ok() || !room.is_taken),
-        false => None,
-    }
-    .transpose()?;
+    let writer = if is_large { room.answers.writer().await.map(Some) } else { Ok(None) };
+    let _writer = room.granted(writer)?;
     let mut response = match text(content, listing).await? {
         None => ().into_response(),
         Some(text) => {
             let uncached = [(header::CACHE_CONTROL, "no-cache")];
-            let part = match room.answers.part(text.len(), room.places).await {
-                Err(_) if room.is_taken => None,
-                part => part?,
-            };
+            let part = room.granted(room.answers.part(text.len(), room.places).await)?;
             (JSON_HEADERS, uncached, holding(text, part)).into_response()
         }
     };

@@ -1,8 +1,9 @@
 //! The bytes of answers that are written and not sent yet, within one bound. A client that does not read
 //! its answer holds its part of them, until its connection gives up its place.
 
-use crate::api::TURN_MAX;
+use crate::api::input::{SMALL_BYTES, UNIT_BYTES};
 use crate::api::refusal::Refusal;
+use crate::api::{TURN_MAX, turn};
 use crate::places::Places;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,10 +15,6 @@ use tokio::time::{Instant, timeout};
 const BYTES: std::ops::RangeInclusive<usize> = 16 << 20..=256 << 20;
 /// Their part of what clients may make the node hold.
 const SHARE: u64 = 2;
-/// An answer up to this size takes no part of them.
-const SMALL_BYTES: usize = 64 << 10;
-/// The unit in which they are counted.
-const UNIT_BYTES: usize = 1 << 10;
 /// Lists and messages that are written at the same time, whose sizes are not known yet.
 const WRITERS_MAX: usize = 2;
 /// How long connections may take to read their answers while another answer waits for their parts.
@@ -25,7 +22,10 @@ const READ_MAX: Duration = Duration::from_secs(1);
 /// How often a connection is looked for after that.
 const ROOM_RETRY: Duration = Duration::from_millis(100);
 
-/// The memory that large answers share.
+/// Why an answer is refused.
+const BUSY: &str = "too many large answers are being sent";
+
+/// The memory that large answers share; one of up to [`SMALL_BYTES`] takes no part of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
     bytes_max: usize,
@@ -46,7 +46,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl Answers {
-    /// The memory of a node whose clients may make it hold so many bytes.
+    /// The bounds of a node with that much client memory, in bytes (setting `client_memory`).
     pub(crate) fn new(client_memory: u64) -> Self {
         let share = usize::try_from(client_memory / SHARE).unwrap_or(usize::MAX);
         let bytes_max = share.clamp(*BYTES.start(), *BYTES.end());
@@ -62,14 +62,11 @@ impl Answers {
     /// # Errors
     /// 503: others are being written all the time.
     pub(crate) async fn writer(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        match timeout(TURN_MAX, self.writers.acquire()).await {
-            Ok(Ok(writer)) => Ok(writer),
-            Ok(Err(_)) | Err(_) => Err(busy()),
-        }
+        turn(&self.writers, BUSY).await
     }
 
-    /// A part of the memory for an answer of so many bytes; a small one needs none. While there is too
-    /// little, connections that do not read their answers are ended.
+    /// Reserves memory for an answer of this size; a small one needs none. While too little is free,
+    /// connections that do not read their answers are closed.
     ///
     /// # Errors
     /// 503: the others need all of it.
@@ -109,7 +106,7 @@ pub(crate) fn holding(text: String, part: Option<OwnedSemaphorePermit>) -> Bytes
 }
 
 fn busy() -> Refusal {
-    Refusal::Unavailable("too many large answers are being sent".to_owned())
+    Refusal::Unavailable(BUSY.to_owned())
 }
 
 #[cfg(test)]

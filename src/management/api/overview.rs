@@ -140,8 +140,8 @@ pub(crate) async fn overview(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     Ok(Answer::object(shown).without(silent))
 }
 
-/// Inserts the rates of messages, from the statistics of nodes or of virtual hosts, and of what comes and
-/// goes, from those of nodes.
+/// Inserts the message rates, which come from the statistics of nodes or of virtual hosts, and the churn
+/// rates, which come from the statistics of nodes.
 fn insert_statistics(
     shown: &mut Value,
     (fields, sum): (&[Field], &wire::Statistic),
