@@ -10,7 +10,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
 use quorate_raft::{Group, Groups};
-use quorate_storage::{Database, DatabaseStats};
+use quorate_storage::{Database, DatabaseMemory, DatabaseStats};
 use quorate_types::{BootNumber, GroupId, NodeId, SessionId, ShortString};
 use std::{
     future::Future,
@@ -142,6 +142,12 @@ impl Context {
     pub(crate) fn database_stats(&self) -> DatabaseStats {
         let database = self.database.get().and_then(Weak::upgrade);
         database.map(|database| database.stats()).unwrap_or_default()
+    }
+
+    /// Memory that this node's database holds.
+    pub(crate) fn database_memory(&self) -> DatabaseMemory {
+        let database = self.database.get().and_then(Weak::upgrade);
+        database.map(|database| database.memory()).unwrap_or_default()
     }
 
     /// How long the present sync of this node's database has taken so far; zero if none is under way.

@@ -1,6 +1,7 @@
 //! Views into messages of the admin service.
 
 use crate::facts::{Naming, NodeFacts, ProcessFacts};
+use crate::memory_uses;
 use crate::wire;
 use bytes::{Bytes, BytesMut};
 use quorate_broker::view::{
@@ -395,6 +396,7 @@ pub(crate) fn node_status(
         drained: readiness.drained,
         not_live: not_live.unwrap_or_default(),
         message_sizes: view.message_sizes.counts.clone(),
+        memory_uses: memory_uses::measured(&view.memory),
     }
 }
 

@@ -91,7 +91,7 @@ struct Shown<S> {
     facts: Arc<NodeFacts>,
     rates: Rates,
     /// The page without objects, the page with them, and the page of chosen families.
-    pages: [Arc<Mutex<Page>>; 3],
+    pages: [Arc<Mutex<Page>>; 4],
 }
 
 /// The health checks of a node: `/health/live` and `/health/ready`.
@@ -109,6 +109,7 @@ pub fn metric_pages<S: Source>(source: S, facts: Arc<NodeFacts>, rates: Rates) -
         .route("/metrics", get(aggregated::<S>))
         .route("/metrics/per-object", get(per_object::<S>))
         .route("/metrics/detailed", get(detailed::<S>))
+        .route("/metrics/memory-breakdown", get(memory_breakdown::<S>))
         .with_state(Shown { source, facts, rates, pages })
 }
 
@@ -302,14 +303,14 @@ async fn aggregated<S: Source>(State(shown): State<Shown<S>>) -> Response {
 }
 
 async fn per_object<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    let [_, of_objects, _] = shown.pages.clone();
+    let [_, of_objects, ..] = shown.pages.clone();
     let write = move |_: &str| Ok(shown.write(&Wanted::default(), true, metrics::per_object));
     page(&of_objects, String::new(), write).await
 }
 
 /// 400 that names what a scrape asks for wrongly.
 async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): RawQuery) -> Response {
-    let [.., of_families] = shown.pages.clone();
+    let [.., of_families, _] = shown.pages.clone();
     let write = move |query: &str| {
         // Regular expressions take their time too.
         let parameters = Query::parse(query).map_err(not_decoded)?;
@@ -318,6 +319,13 @@ async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): Raw
         Ok(shown.write(&wanted, true, page))
     };
     page(&of_families, query.unwrap_or_default(), write).await
+}
+
+async fn memory_breakdown<S: Source>(State(shown): State<Shown<S>>) -> Response {
+    let [.., of_memory] = shown.pages.clone();
+    let write =
+        move |_: &str| Ok(shown.write(&Wanted::default(), false, metrics::memory_breakdown));
+    page(&of_memory, String::new(), write).await
 }
 
 #[cfg(test)]

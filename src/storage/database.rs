@@ -1,7 +1,7 @@
 //! The node's database: its directory, its identity, its groups.
 
 use crate::{
-    DatabaseStats, Done, GroupStore, LogWriter, OpenError, Options, StorageError,
+    DatabaseMemory, DatabaseStats, Done, GroupStore, LogWriter, OpenError, Options, StorageError,
     batch::{Work, corrupt},
     codec::{
         DecodeError,
@@ -250,10 +250,15 @@ impl Database {
     pub fn stats(&self) -> DatabaseStats {
         DatabaseStats {
             writer: self.writer.stats(),
-            run_cache_bytes: self.cache.bytes(),
             bodies_read: self.cache.missed(),
             log_files: self.engine.log_files(),
         }
+    }
+
+    /// Memory held now.
+    #[must_use]
+    pub fn memory(&self) -> DatabaseMemory {
+        DatabaseMemory { run_cache: self.cache.bytes() as u64, ..self.engine.memory() }
     }
 
     /// Writes waiting writes and ends the database's threads; later writes are refused. Must be

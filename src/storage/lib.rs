@@ -51,4 +51,4 @@ pub use options::{FatalHook, Options};
 pub use replica_record::ReplicaRecord;
 pub use replica_store::ReplicaStore;
 pub use snapshot::{ReceivedSnapshot, SnapshotDownload, SnapshotReader};
-pub use statistics::{DatabaseStats, Histogram, LogFiles, Recorder, WriterStats};
+pub use statistics::{DatabaseMemory, DatabaseStats, Histogram, LogFiles, Recorder, WriterStats};

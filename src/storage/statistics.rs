@@ -65,8 +65,6 @@ pub struct WriterStats {
 pub struct DatabaseStats {
     /// The log writer.
     pub writer: WriterStats,
-    /// Bytes in the run cache now.
-    pub run_cache_bytes: usize,
     /// Number of bodies read from disk because the run cache did not have them.
     pub bodies_read: u64,
     /// Files and tables of the log.
@@ -82,6 +80,17 @@ pub struct LogFiles {
     pub mem_tables: u64,
     /// Sorted files of the log.
     pub tables: u64,
+}
+
+/// Memory that a database holds now, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseMemory {
+    /// Bodies in the run cache.
+    pub run_cache: u64,
+    /// RocksDB's write buffers, with those that are being flushed; 0 with a simulated disk.
+    pub write_buffers: u64,
+    /// Blocks in RocksDB's cache, and what it keeps of each open file; 0 with a simulated disk.
+    pub blocks: u64,
 }
 
 const BUCKETS: usize = 40;

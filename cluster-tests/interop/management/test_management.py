@@ -178,7 +178,7 @@ def flower_shows_queues(scene):
 @check
 def prometheus_reads_the_metrics(scene):
     """A scrape of each endpoint on every node, as Prometheus parses it; it has no advice either."""
-    paths = ("/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics")
+    paths = ("/metrics", "/metrics/per-object", "/metrics/memory-breakdown", "/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics")
     with scene.queue("scraped", messages=2):
         for address in scene.api.addresses:
             for path in paths:

@@ -370,7 +370,12 @@ async fn a_port_of_its_own_for_scrapes_serves_metrics_only() {
     let port = Port::reserve().address();
     cluster.node(1).spawn_with(&[("--metrics-listen", &port)]);
     cluster.ready().await;
-    for path in ["/metrics", "/metrics/per-object", "/metrics/detailed?family=node_metrics"] {
+    for path in [
+        "/metrics",
+        "/metrics/per-object",
+        "/metrics/detailed?family=node_metrics",
+        "/metrics/memory-breakdown",
+    ] {
         let page = http::get(&port, path).await.expect("a page");
         assert_eq!(page.status, 200, "{path}");
         assert!(page.body.contains("_identity_info{"), "{path}: {}", page.body);

@@ -159,6 +159,11 @@ async fn rabbitmqs_dashboards_find_their_metrics() {
         }
         let states = metrics.samples.iter().filter(|it| it.name == "erlang_vm_dist_node_state");
         assert_eq!(states.filter(|state| state.value > 2.5).count(), 2, "two connected peers");
+        let memory = scrape(node, "/metrics/memory-breakdown", "memory-breakdown").await;
+        for part in ["quorum_queue_ets_table", "message_index", "binary_heap", "other_system"] {
+            let name = format!("rabbitmq_memory_{part}_bytes");
+            assert!(memory.sum(&name).is_some_and(|bytes| bytes > 0.0), "{name}");
+        }
         let objects = scrape(node, "/metrics/per-object", "per-object").await;
         of_queues.samples.extend(objects.samples);
     }

@@ -98,6 +98,11 @@ impl LocalQueues {
         });
     }
 
+    /// Bytes of the bodies that are kept in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.state.lock().as_ref().map_or(0, |state| state.store.bodies.memory_bytes() as u64)
+    }
+
     /// Queues a batch for [`LocalQueues::run`].
     pub(crate) fn push(&self, batch: ProposedBatch) {
         self.inbox.lock().batches.push_back(batch);

@@ -55,6 +55,11 @@ impl Bodies {
         Self { folder, exclusive_memory_bytes, memory_bytes: 0, files, last: 0, failing: false }
     }
 
+    /// Bytes of the bodies in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
     /// Stores a body. A body that cannot be written to disk stays in memory: nothing is lost, and
     /// the memory alarm bounds it.
     pub(crate) fn keep(&mut self, body: &Bytes) -> Kept {

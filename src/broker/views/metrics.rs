@@ -24,7 +24,6 @@ impl Views<'_> {
         view.batch = histogram(node.base.context.counters.batch_wait_us.histogram());
         view.in_flight_bytes = node.base.proposers.bytes();
         view.memory_budget_bytes = node.base.context.memory.bytes_max();
-        view.memory = node.base.context.memory.figures().collect();
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         view.waits = node.waits();
@@ -136,11 +135,10 @@ impl Node {
         view.election = histogram(election);
         view.checkpoint = histogram(checkpoint);
         let stats = self.base.context.database_stats();
-        let DatabaseStats { writer, run_cache_bytes, bodies_read, log_files } = stats;
+        let DatabaseStats { writer, bodies_read, log_files } = stats;
         view.log_files = log_files;
         view.sync_bytes = histogram(writer.batch_bytes);
         view.sync = histogram(writer.sync_us);
-        view.run_cache_bytes = run_cache_bytes as u64;
         view.bodies_read = bodies_read;
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         administration::{Operator, Views},
         view::{
             Alarm, BindingView, ChannelView, ConnectionView, ConsumerView, ExchangeView,
-            GroupAudit, NodeView, PolicyView, QueueCounts, QueueView, Readiness,
+            GroupAudit, MemoryUse, NodeView, PolicyView, QueueCounts, QueueView, Readiness,
         },
     },
 };
@@ -164,6 +164,11 @@ impl Views<'_> {
             vhosts: vhosts as u64,
             groups: node.group_views(),
             message_sizes: node.base.context.counters.message_sizes.view(),
+            memory: MemoryUse {
+                shares: node.base.context.memory.figures().collect(),
+                exclusive: node.base.led.local.memory_bytes(),
+                database: node.base.context.database_memory(),
+            },
         }
     }
 

@@ -15,7 +15,7 @@ pub use crate::views::group_view::{FollowerLag, GroupView, Role};
 pub use crate::views::member_view::{ClusterView, MemberView, PlacementView};
 pub use quorate_client::{ChannelReport, ChannelTraffic};
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
-pub use quorate_storage::LogFiles;
+pub use quorate_storage::{DatabaseMemory, LogFiles};
 
 use crate::{
     client::{SocketReport, TlsReport},
@@ -280,6 +280,19 @@ pub struct NodeView {
     pub groups: Vec<GroupView>,
     /// Publishes since the start of the process, by the size of their bodies.
     pub message_sizes: HistogramView,
+    /// What the node's memory is used for.
+    pub memory: MemoryUse,
+}
+
+/// What a node's memory is used for, as far as it is measured (ARCHITECTURE, "Where memory goes"); in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What clients make the node hold, share by share.
+    pub shares: Vec<ShareFigures>,
+    /// Bodies of connection-bound queues.
+    pub exclusive: u64,
+    /// What its database holds.
+    pub database: DatabaseMemory,
 }
 
 /// State digest of one replica at one index.
@@ -427,12 +440,8 @@ pub struct MetricsView {
     pub quorum: DeliveryCounters,
     /// Counters of dead letters.
     pub dead_letters: DeadLetterCounters,
-    /// Bytes of bodies in the run cache.
-    pub run_cache_bytes: u64,
     /// Bytes that clients may make the node hold.
     pub memory_budget_bytes: u64,
-    /// Bytes that clients do make the node hold, share by share.
-    pub memory: Vec<ShareFigures>,
     /// Bytes proposed by this node and not yet answered.
     pub in_flight_bytes: u64,
     /// Counter: bodies read from disk instead of the cache, for deliveries and gets.

@@ -6,6 +6,7 @@ use crate::api::refusal::Refusal;
 use crate::api::statistics::{self, Book, Key};
 use crate::convert;
 use crate::facts::ProcessFacts;
+use crate::memory_uses::memory_by_category;
 use crate::rates::fields::{Asked, NODE};
 use crate::rates::shown;
 use crate::wire::{self, SampledKind};
@@ -169,40 +170,11 @@ pub(crate) async fn one(api: &Api, call: &Call, memory: bool) -> Result<Answer, 
     Ok(Answer::object(shown).without(vec![id]))
 }
 
-/// The memory of a node in RabbitMQ's categories. Only the whole is known.
+/// The memory of a node in RabbitMQ's categories.
 fn memory(node: &wire::Node) -> Value {
-    const CATEGORIES: [&str; 26] = [
-        "connection_readers",
-        "connection_writers",
-        "connection_channels",
-        "connection_other",
-        "queue_procs",
-        "queue_slave_procs",
-        "quorum_queue_procs",
-        "quorum_queue_dlx_procs",
-        "stream_queue_procs",
-        "stream_queue_replica_reader_procs",
-        "stream_queue_coordinator_procs",
-        "plugins",
-        "metadata_store",
-        "other_proc",
-        "metrics",
-        "mgmt_db",
-        "mnesia",
-        "quorum_ets",
-        "metadata_store_ets",
-        "other_ets",
-        "binary",
-        "msg_index",
-        "code",
-        "atom",
-        "allocated_unused",
-        "reserved_unallocated",
-    ];
-    let mut fields: serde_json::Map<_, _> =
-        CATEGORIES.iter().map(|name| ((*name).to_owned(), Value::from(0))).collect();
     let all = node.memory_bytes;
-    fields.insert("other_system".to_owned(), all.into());
+    let categories = memory_by_category(node).map(|(name, bytes)| (name.to_owned(), bytes.into()));
+    let mut fields: serde_json::Map<_, _> = categories.collect();
     fields.insert("strategy".to_owned(), "rss".into());
     fields.insert("total".to_owned(), json!({ "erlang": all, "rss": all, "allocated": all }));
     json!({ "memory": fields })

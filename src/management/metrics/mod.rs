@@ -1,4 +1,4 @@
-//! `/metrics`, `/metrics/per-object` and `/metrics/detailed`: names of rabbitmq_prometheus if it has
+//! `/metrics`, `/metrics/per-object`, `/metrics/detailed` and `/metrics/memory-breakdown`: names of rabbitmq_prometheus if it has
 //! the metric, so that dashboards continue to work, otherwise names with `quorate_`.
 
 mod dead_letters;
@@ -13,6 +13,7 @@ mod tests;
 pub(crate) use families::Wanted;
 
 use crate::facts::{NodeFacts, ProcessFacts};
+use crate::memory_uses;
 use crate::rates::Rates;
 use crate::source::Source;
 use exposition::Page;
@@ -91,6 +92,19 @@ pub(crate) fn detailed<S: Source>(scrape: &Scrape<'_>, source: &S) -> String {
     let mut page = Page::default();
     identity(&mut page, scrape, "detailed");
     families::show(&mut page, scrape, source);
+    page.into_text()
+}
+
+/// The page of `/metrics/memory-breakdown`.
+pub(crate) fn memory_breakdown(scrape: &Scrape<'_>) -> String {
+    let mut page = Page::default();
+    identity(&mut page, scrape, "memory-breakdown");
+    let measured = memory_uses::measured(&scrape.view.node.memory);
+    for (category, bytes) in memory_uses::all(scrape.process.resident_bytes, &measured) {
+        if let Some(metric) = category.metric {
+            page.gauge(&format!("rabbitmq_memory_{metric}_bytes"), category.help, bytes);
+        }
+    }
     page.into_text()
 }
 
@@ -195,7 +209,7 @@ fn alarms(page: &mut Page, scrape: &Scrape<'_>) {
         (
             "quorate_run_cache_bytes",
             "Message bodies in the run cache in bytes",
-            view.run_cache_bytes,
+            view.node.memory.database.run_cache,
         ),
         (
             "quorate_in_flight_bytes",
@@ -243,7 +257,7 @@ fn memory(page: &mut Page, view: &MetricsView) {
     ];
     for (name, kind, help, pick) in families {
         page.head(name, kind, help);
-        for figures in &view.memory {
+        for figures in &view.node.memory.shares {
             page.sample(name, &[("share", figures.share.name())], pick(figures));
         }
     }

@@ -6,10 +6,10 @@ use super::*;
 use crate::rates::Sampling;
 use expect_test::expect_file;
 use quorate_broker::view::{
-    Attempts, ChannelFigure, ChannelReport, ChannelTraffic, ConnectionFigure, DeadLetterCounters,
-    DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters, ExchangeTraffic,
-    FollowerLag, GroupView, HistogramView, LogFiles, LoginProtocol, MemberView, NodeView, Role,
-    Traffic, Waits,
+    Attempts, ChannelFigure, ChannelReport, ChannelTraffic, ConnectionFigure, DatabaseMemory,
+    DeadLetterCounters, DeadLetterFact, DeadLetterStrategy, DeathReason, DeliveryCounters,
+    ExchangeTraffic, FollowerLag, GroupView, HistogramView, LogFiles, LoginProtocol, MemberView,
+    MemoryUse, NodeView, Role, Traffic, Waits,
 };
 use quorate_broker::{Share, ShareFigures, SocketReport};
 use quorate_catalog::{ConnectionId, MemberState};
@@ -48,14 +48,18 @@ fn view() -> MetricsView {
             connections: 2,
             queues: 5,
             groups: vec![group(0, Role::Leader), group(1, Role::Follower)],
+            memory: MemoryUse {
+                shares: vec![
+                    ShareFigures { share: Share::Contents, held_bytes: 5, waited: 2, refused: 1 },
+                    ShareFigures { share: Share::InFlight, held_bytes: 6, waited: 0, refused: 0 },
+                ],
+                exclusive: 7,
+                database: DatabaseMemory { run_cache: 8, write_buffers: 9, blocks: 10 },
+            },
             ..NodeView::default()
         },
         follower_lags: vec![FollowerLag { group: GroupId(0), follower: NodeId(2), entries: 12 }],
         memory_budget_bytes: 64,
-        memory: vec![
-            ShareFigures { share: Share::Contents, held_bytes: 5, waited: 2, refused: 1 },
-            ShareFigures { share: Share::InFlight, held_bytes: 6, waited: 0, refused: 0 },
-        ],
         messages_ready: 11,
         messages_unacknowledged: 4,
         messages_delayed: 2,
@@ -159,6 +163,28 @@ fn page(figures: &Figures, wanted: &Wanted, show: impl Fn(&Scrape<'_>) -> String
 fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
     let text = page(&Figures::default(), &Wanted::default(), aggregated);
     expect_file!["tests.txt"].assert_eq(&text);
+}
+
+#[test]
+fn memory_is_broken_down_as_rabbitmq_does() {
+    let text = page(&Figures::default(), &Wanted::default(), memory_breakdown);
+    let samples: Vec<_> =
+        text.lines().filter(|line| line.starts_with("rabbitmq_memory_")).collect();
+    assert_eq!(samples.len(), 26);
+    for (metric, bytes) in [
+        ("client_connection_reader", 5),
+        ("client_connection_channel", 6),
+        ("classic_queue_erlang_process", 7),
+        ("binary_heap", 8),
+        ("quorum_queue_ets_table", 9),
+        ("message_index", 10),
+        ("other_system", 500 - 45),
+        ("code_module", 0),
+    ] {
+        let sample = format!("rabbitmq_memory_{metric}_bytes {bytes}");
+        assert!(samples.contains(&sample.as_str()), "{sample}: {samples:?}");
+    }
+    assert!(text.contains("rabbitmq_endpoint=\"memory-breakdown\""), "{text}");
 }
 
 #[test]

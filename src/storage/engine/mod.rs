@@ -18,7 +18,7 @@ pub(crate) use rocks::RocksEngine;
 pub(crate) use scan::{Scan, Snapshot, Value};
 pub(crate) use table::{Table, TableOptions};
 
-use crate::{LogFiles, StorageError, simulated::SimulatedEngine};
+use crate::{DatabaseMemory, LogFiles, StorageError, simulated::SimulatedEngine};
 use std::time::Duration;
 
 /// Column families (DESIGN §3).
@@ -226,6 +226,14 @@ impl Engine {
         match self {
             Self::Rocks(engine) => engine.log_files(),
             Self::Simulated(_) => LogFiles::default(),
+        }
+    }
+
+    /// Memory held by the engine; the run cache is no part of it.
+    pub(crate) fn memory(&self) -> DatabaseMemory {
+        match self {
+            Self::Rocks(engine) => engine.memory(),
+            Self::Simulated(_) => DatabaseMemory::default(),
         }
     }
 

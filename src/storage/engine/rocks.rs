@@ -1,7 +1,7 @@
 //! RocksDB: reads, synced writes, ingested tables. `tuning` has its options.
 
 use super::{Family, OpenBatch, disk, file, tuning};
-use crate::{LogFiles, Options, StorageError};
+use crate::{DatabaseMemory, LogFiles, Options, StorageError};
 use parking_lot::Mutex;
 use quorate_types::PlantedBug;
 use rocksdb::{
@@ -232,6 +232,21 @@ impl RocksEngine {
             // The one that is written to, and those that are not on disk yet.
             mem_tables: 1 + number("rocksdb.num-immutable-mem-table"),
             tables: (0..LEVELS).map(at_level).sum(),
+        }
+    }
+
+    pub(super) fn memory(&self) -> DatabaseMemory {
+        let of_families = |name: &str| {
+            let families = Family::ALL.into_iter().filter_map(|family| self.family(family).ok());
+            families
+                .filter_map(|family| self.db.property_int_value_cf(family, name).ok().flatten())
+                .sum::<u64>()
+        };
+        DatabaseMemory {
+            run_cache: 0,
+            write_buffers: of_families("rocksdb.size-all-mem-tables"),
+            blocks: of_families("rocksdb.estimate-table-readers-mem")
+                + self.cache.get_usage() as u64,
         }
     }
 

@@ -62,8 +62,7 @@ pub(super) async fn run(
         V::LogTail | V::LogTailStream => log::tail(verb, job, &mut connected, console).await,
         V::ResolveHostname => resolve(job, &name, &mut connected, console).await,
         V::MemoryBreakdown => {
-            let memory = own(&connected)?.memory_bytes;
-            let (text, json) = memory::breakdown(memory, memory::unit(job)?);
+            let (text, json) = memory::breakdown(own(&connected)?, memory::unit(job)?);
             job.answer(console, text, &json);
             Ok(())
         }

@@ -326,6 +326,7 @@ impl Source for World {
             disk_free_bytes: 78_992_600_000,
             disk_free_limit_bytes: 1_000_000_000,
             message_sizes: HistogramView { counts: vec![6, 1, 1], ..HistogramView::default() },
+            memory: MemoryUse { exclusive: 4_000_000, ..MemoryUse::default() },
         }
     }
 
