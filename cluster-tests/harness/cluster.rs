@@ -6,10 +6,13 @@ use super::links::{Links, Network, Wiring};
 use super::machine::Share;
 use super::node::{LIFECYCLE_BOUND, Node};
 use super::process::Launch;
-use super::wait::eventually;
+use super::wait::{eventually, hold};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// The groups of a cluster with the default settings: 12 of queues, and the catalog's.
+const GROUPS: f64 = 13.0;
 
 /// Lines of each node's log that a failed test prints.
 const LOG_LINES_SHOWN: usize = 40;
@@ -120,6 +123,25 @@ impl Cluster {
         for node in &self.nodes {
             node.ready().await;
         }
+    }
+
+    /// Waits until each node leads its share of the groups. Leaderships move there a second or two after a
+    /// start, and meanwhile the queues of a group that moves may have no counts.
+    ///
+    /// # Panics
+    /// When they do not come to rest in time.
+    pub async fn leaders_rest(&self) {
+        eventually("leaderships are spread evenly", LIFECYCLE_BOUND, || async {
+            let mut led = Vec::new();
+            for node in &self.nodes {
+                led.push(node.metrics().await.sum("quorate_group_leader").unwrap_or_default());
+            }
+            let most = led.iter().copied().fold(0.0, f64::max);
+            let least = led.iter().copied().fold(most, f64::min);
+            let are_all_led = led.iter().sum::<f64>() > GROUPS - 0.5;
+            hold(are_all_led && most - least < 1.5, || format!("{led:?}"))
+        })
+        .await;
     }
 
     /// A node by its id, from 1; it may be a guest.

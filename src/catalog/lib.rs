@@ -93,6 +93,7 @@ pub use parameter::{
 pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;
 pub use permission::Rights;
+pub use placement_plan::Presence;
 pub use policy::{ApplyTo, InForce, PolicyKind, PolicyName, PolicyRecord};
 pub use policy_definition::{
     Merge, PolicyDefinition, PolicyKey, PolicyValue, effective, leader_locator, smaller_limit,

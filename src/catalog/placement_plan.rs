@@ -9,15 +9,23 @@ use crate::{
     replicas::{Host, Hosts, Replicas},
 };
 use quorate_types::{GroupId, NodeId, ReplicaId};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    iter,
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether a node runs, as far as the catalog's leader knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It can be reached.
+    Here,
+    /// It cannot be reached, but may be back soon.
+    Away,
+    /// It has been away for so long that it may never return.
+    Gone,
+}
 
 impl Catalog {
     /// The next change of a placement, or else the removal of a node that leaves and has no replica
     /// left. `voters`: replicas that each queue group shall have. `None`: nothing is to be done, or
-    /// groups must first reach their placements. `ready`: whether a node runs, so that it can take a
+    /// groups must first reach their placements. `presence`: whether a node runs, so that it can take a
     /// replica; one that is away keeps those that it has.
     ///
     /// First come groups with replicas that are lost or on nodes that leave, and of these the ones
@@ -29,12 +37,12 @@ impl Catalog {
     pub fn next_step(
         &self,
         voters: usize,
-        ready: &dyn Fn(NodeId) -> bool,
+        presence: &dyn Fn(NodeId) -> Presence,
     ) -> Option<MemberCommand> {
         let all = self.hosts();
         let mut hosts = all.clone();
-        hosts.iter_mut().for_each(|(node, host)| host.takes &= ready(*node));
-        let plan = Plan { catalog: self, hosts: &hosts, all: &all, voters };
+        hosts.iter_mut().for_each(|(node, host)| host.takes &= presence(*node) == Presence::Here);
+        let plan = Plan { catalog: self, hosts: &hosts, all: &all, voters, presence };
         plan.repair().or_else(|| plan.spread()).or_else(|| self.removal())
     }
 
@@ -64,6 +72,7 @@ struct Plan<'a> {
     /// As if all ran.
     all: &'a BTreeMap<NodeId, Host>,
     voters: usize,
+    presence: &'a dyn Fn(NodeId) -> Presence,
 }
 
 impl Plan<'_> {
@@ -142,51 +151,47 @@ impl Plan<'_> {
         placements.map(|(group, placement)| (group, placement.nodes())).collect()
     }
 
-    /// A group that moves to a node that does not run, which may never return, goes back to the nodes where
-    /// it was if others wait for a repair. If one of those nodes leaves too, it goes to others.
+    /// A group that moves to a node that is gone goes back to the nodes where it was, if others wait for a
+    /// repair. If one of those nodes leaves, it goes to a node that runs. What a node that is away already
+    /// had stays there: the move can be reached without it.
     fn give_way(&self) -> Option<MemberCommand> {
         let waits_for_repair =
             |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
         let do_others_wait = || self.catalog.placements().any(|(_, it)| waits_for_repair(it));
-        let moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
-        let mut held_up =
-            moving.filter(|(_, it)| it.replicas.iter().any(|replica| self.is_away(replica.node)));
-        held_up.find_map(|(group, placement)| {
+        let mut moving = self.catalog.placements().filter(|(_, placement)| !placement.is_reached());
+        moving.find_map(|(group, placement)| {
             let former: BTreeSet<NodeId> =
                 placement.before.first()?.iter().map(|replica| replica.node).collect();
-            let others = || self.repaired_on(&self.hosts_that_run(), group, placement);
-            if former.iter().all(|node| self.works(*node)) && !do_others_wait() {
+            let new = placement.nodes().into_iter().filter(|node| !former.contains(node));
+            let gone: BTreeSet<NodeId> =
+                new.filter(|node| (self.presence)(*node) == Presence::Gone).collect();
+            let do_all_stay = former.iter().all(|node| self.stays(*node));
+            if gone.is_empty() || do_all_stay && !do_others_wait() {
                 return None;
             }
-            let least = former.len();
-            let is_complete = |nodes: &BTreeSet<NodeId>| {
-                nodes.len() >= least && nodes.iter().all(|it| self.works(*it))
-            };
-            let nodes = [former].into_iter().chain(iter::once_with(others)).find(is_complete)?;
-            Some(place(group, placement, nodes))
+            if do_all_stay {
+                return Some(place(group, placement, former));
+            }
+            let nodes = self.repaired_on(&self.hosts_without(&gone), group, placement);
+            let works =
+                |node: &NodeId| former.contains(node) || (self.presence)(*node) == Presence::Here;
+            let is_complete = nodes.len() >= former.len()
+                && nodes.iter().all(|node| self.stays(*node) && works(node));
+            is_complete.then(|| place(group, placement, nodes))
         })
     }
 
-    /// The members, as if those that are away left.
-    fn hosts_that_run(&self) -> BTreeMap<NodeId, Host> {
+    /// The members, as if these left.
+    fn hosts_without(&self, gone: &BTreeSet<NodeId>) -> BTreeMap<NodeId, Host> {
         let mut hosts = self.hosts.clone();
-        hosts.iter_mut().for_each(|(node, host)| host.leaves |= self.is_away(*node));
+        hosts.iter_mut().for_each(|(node, host)| host.leaves |= gone.contains(node));
         hosts
     }
 
-    /// The node runs, and may have replicas.
-    fn works(&self, node: NodeId) -> bool {
+    /// The node may have replicas.
+    fn stays(&self, node: NodeId) -> bool {
         let member = self.catalog.member(node);
-        let stays = member
-            .is_some_and(|it| matches!(it.state, MemberState::Member | MemberState::Draining));
-        stays && !self.is_away(node)
-    }
-
-    /// The node takes replicas, but does not run.
-    fn is_away(&self, node: NodeId) -> bool {
-        let takes =
-            |hosts: &BTreeMap<NodeId, Host>| hosts.get(&node).is_some_and(|host| host.takes);
-        takes(self.all) && !takes(self.hosts)
+        member.is_some_and(|it| matches!(it.state, MemberState::Member | MemberState::Draining))
     }
 
     /// A replica cannot act, and no new directory of its node is about to take its place.

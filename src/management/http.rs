@@ -201,11 +201,10 @@ fn service(
 ) -> impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send> + use<>
 {
     let (pages, place) = (TowerToHyperService::new(router), Arc::clone(place));
-    let places = place.places().clone();
     service_fn(move |mut request: Request<Incoming>| {
         place.set_in_progress(true);
         request.extensions_mut().insert(client);
-        request.extensions_mut().insert(places.clone());
+        request.extensions_mut().insert(Arc::downgrade(&place));
         if let Some(uri) = without_doubled_slash(request.uri()) {
             *request.uri_mut() = uri;
         }

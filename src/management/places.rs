@@ -83,9 +83,10 @@ fn origin(peer: IpAddr) -> IpAddr {
 }
 
 impl Place {
-    /// The places of its port.
-    pub(crate) fn places(&self) -> &Places {
-        &self.places
+    /// Ends the connection, whatever it does.
+    pub(crate) fn end(&self) {
+        self.places.0.lock().connections.remove(&self.number);
+        self.end.notify_one();
     }
 
     /// Resolves when the connection is to end.

@@ -322,6 +322,8 @@ async fn give_up(shared: &Shared, group: &Group) {
             Some(false) => {}
         }
     }
+    // Nothing is given up for a disk that answers by now.
+    let best = best.filter(|_| shared.writer.is_stalled());
     if let Some(voter) = best.and_then(|node| group.voter_on(node)) {
         // A group that has ended leads nothing.
         let _ = group.raft().trigger().transfer_leader(voter).await;

@@ -93,6 +93,8 @@ impl Cuts {
 
     /// Forgets all: the state begins from a checkpoint or a snapshot.
     pub(crate) fn clear(&self) {
-        self.0.lock().runs.clear();
+        let mut cuts = self.0.lock();
+        cuts.runs.clear();
+        cuts.forgotten += 1;
     }
 }

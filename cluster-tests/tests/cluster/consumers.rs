@@ -357,6 +357,7 @@ async fn shown(cluster: &Cluster, node: u64, queue: &str) -> Vec<[String; 3]> {
 #[tokio::test(flavor = "multi_thread")]
 async fn sac_02_lists_show_on_every_node_who_is_active() {
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
     let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
     declare_with(&channel, "shown", &[("x-queue-type", text("quorum")), single]).await;

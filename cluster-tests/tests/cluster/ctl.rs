@@ -14,6 +14,7 @@ use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
 
 async fn with_two_queues(nodes: u64) -> Cluster {
     let cluster = Cluster::start(nodes, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     for queue in ["one", "two"] {
         declare_quorum(&channel, queue).await;

@@ -69,6 +69,7 @@ async fn listed(cluster: &Cluster, queue: &str) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
     let cluster = Cluster::start(3, Options::alone()).await;
+    cluster.leaders_rest().await;
     let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let topic = [("x-delayed-type", text("topic"))];
     assert_eq!(declare_delayed(&channel, "later", &topic).await, Ok(()));
@@ -76,7 +77,7 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
     declare_quorum(&channel, "q").await;
     let begun = Instant::now();
     // No binding yet, and mandatory: it is routed when the time has come.
-    for (body, delay) in [("third", 3_000), ("first", 1_200), ("second", 2_000)] {
+    for (body, delay) in [("third", 7_000), ("first", 5_000), ("second", 6_000)] {
         let published = publish(&channel, "later", "a.b", body, int(delay)).await;
         assert_eq!(published, Ok(true), "{body}");
     }
@@ -92,7 +93,7 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
         1 => open(&cluster.amqp_uri(2)).await,
         _ => (connection, channel),
     };
-    for (body, after) in [("first", 1_200), ("second", 2_000), ("third", 3_000)] {
+    for (body, after) in [("first", 5_000), ("second", 6_000), ("third", 7_000)] {
         assert_eq!(next(&channel, "q").await, body.as_bytes());
         let took = begun.elapsed();
         figure(&format!("delayed by {after} ms"), took);

@@ -59,7 +59,8 @@ async fn is_drained(node: &Node) {
     let refused = TcpStream::connect(node.amqp_address()).await.err().map(|error| error.kind());
     assert_eq!(refused, Some(ErrorKind::ConnectionRefused), "node {}", node.id());
     let ready = node.get("/health/ready").await.expect("an answer");
-    assert_eq!((ready.status, ready.body.as_str()), (503, "the node is drained\n"));
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.starts_with("the node is drained"), "{}", ready.body);
     assert_eq!(node.get("/health/live").await.expect("an answer").status, 200);
 }
 

@@ -268,6 +268,7 @@ async fn exc_14_a_key_leads_to_the_same_queue_from_every_node() {
 async fn exc_15_a_local_random_exchange_stays_on_the_publishers_node() {
     const MESSAGES: usize = 40;
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_one, channel) = open(&cluster.amqp_uri(1)).await;
     declare(&channel, "near", "x-local-random", PLAIN, &[]).await;
     // Each led by the node that it is declared on, as long as that leads a group.

@@ -102,6 +102,7 @@ async fn many_queues_are_declared_idle_and_survive_a_restart() {
     figure(&format!("{count} queues: memory of each node, MiB"), rss);
     publish_to_all(&cluster, count).await;
     scale::RESTART.upto("restart of all nodes", restart_all(&cluster).await);
+    cluster.leaders_rest().await;
     let listed = cluster.rows(3, &["list_queues", "name", "messages"]).await.expect("a list");
     assert_eq!(listed.len(), count);
     for column in ["name", "messages", "memory", "node", "policy", "online", "message_bytes"] {

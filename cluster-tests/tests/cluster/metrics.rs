@@ -140,6 +140,7 @@ async fn load(channel: Channel) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmqs_dashboards_find_their_metrics() {
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     for queue in QUEUES {
         declare_quorum(&channel, queue).await;
@@ -188,6 +189,7 @@ async fn rabbitmqs_dashboards_find_their_metrics() {
 #[tokio::test(flavor = "multi_thread")]
 async fn detailed_scrapes_have_every_family_of_rabbitmq() {
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, "named").await;
     declare_quorum(&channel, "other").await;
@@ -229,6 +231,7 @@ fn number(value: &Value, path: &str) -> f64 {
 async fn rates_are_those_of_the_whole_cluster() {
     let options = Options::default().with("--statistics-interval-ms", "500");
     let cluster = Cluster::start(3, options).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     for queue in QUEUES {
         declare_quorum(&channel, queue).await;
@@ -263,10 +266,14 @@ async fn rates_are_those_of_the_whole_cluster() {
         }
         let path =
             "/api/queues/%2F/a?msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1";
-        let value = api(node, path).await;
         for field in ["/message_stats/publish_details/samples", "/messages_details/samples"] {
-            let samples = value.pointer(field).and_then(Value::as_array).cloned();
-            assert!(samples.is_some_and(|samples| !samples.is_empty()), "{field}: {value}");
+            eventually("there are samples", LIFECYCLE_BOUND, || async {
+                let value = api(node, path).await;
+                let samples = value.pointer(field).and_then(Value::as_array);
+                let there = samples.is_some_and(|samples| !samples.is_empty());
+                hold(there, || format!("{field}: {value}"))
+            })
+            .await;
         }
         let quiet = api(node, "/api/queues/%2F/a?disable_stats=true").await;
         assert!(quiet.get("messages").is_some(), "{quiet}");

@@ -105,7 +105,8 @@ async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     cluster.node(2).kill9();
     cluster.node(3).kill9();
     // What was on its way may still be confirmed: the window fills, then silence begins.
-    let silent_from = load.history().now() + Duration::from_secs(1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let silent_from = load.history().now();
     everything_is_refused(&cluster).await;
     let ready = cluster.node(1).get("/health/ready").await.expect("an answer");
     assert_eq!(ready.status, 503, "{ready:?}");

@@ -14,7 +14,7 @@ use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND};
 use std::time::{Duration, Instant};
 
-const WAIT_MS: i64 = 4_000;
+const WAIT_MS: i64 = 20_000;
 /// The group's clock may be so much ahead of this one's.
 const CLOCK: Duration = Duration::from_millis(200);
 

@@ -109,7 +109,7 @@ impl Absences {
     }
 
     /// For how long the node has been unreachable; `None` while it is linked.
-    fn time(&self, now: Instant, node: NodeId) -> Option<Duration> {
+    pub(crate) fn time(&self, now: Instant, node: NodeId) -> Option<Duration> {
         self.0.get(&node).map(|since| now.saturating_duration_since(*since))
     }
 }

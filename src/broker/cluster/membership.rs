@@ -9,6 +9,7 @@
 use crate::cluster::Cluster;
 use quorate_catalog::{
     Catalog, CatalogCommand, CatalogReply, MemberCommand, MemberRecord, MemberState, Newcomer,
+    Presence,
 };
 use quorate_types::{GroupId, Home, MachineVersion, NodeId, ReplicaId};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -20,6 +21,8 @@ const EVERY: Duration = Duration::from_millis(200);
 const BEHIND_MAX: u64 = 1_000;
 /// A node that leaves is removed only after its last lease must have ended (MEM 4).
 const LAST_LEASE: Duration = crate::names::LEASE_BOUND;
+/// A node that cannot be reached for that long may never return.
+const GONE_AFTER: Duration = Duration::from_secs(30);
 /// Replicas of a queue group, unless the setting says otherwise or it has more (MEM 6).
 const REPLICAS: usize = 3;
 
@@ -122,14 +125,26 @@ impl Cluster {
         if let Some((node, member)) = catalog.members().find(|it| self.is_ready_to_work(*it)) {
             return Some(MemberCommand::Admit { node, incarnation: member.incarnation });
         }
-        let ready = |node: NodeId| self.base.context.is_reachable(node);
-        let next = catalog.next_step(self.replicas(&catalog), &ready)?;
+        let next = catalog.next_step(self.replicas(&catalog), &|node| self.presence(node))?;
         let may_hold_a_lease = |node: NodeId| {
             let since = self.base.catalog.forgotten_at(node);
             since.is_none_or(|since| since.elapsed() <= LAST_LEASE)
         };
         let is_early = matches!(&next, MemberCommand::Remove { node } if may_hold_a_lease(*node));
         (!is_early).then_some(next)
+    }
+
+    fn presence(&self, node: NodeId) -> Presence {
+        let away_for = || self.failures.absences.lock().time(Instant::now(), node);
+        if self.base.context.is_reachable(node) {
+            Presence::Here
+        } else if away_for().is_some_and(|time| time >= GONE_AFTER)
+            && !self.base.context.seems_to_live(node)
+        {
+            Presence::Gone
+        } else {
+            Presence::Away
+        }
     }
 
     /// MEM 3: a joining node becomes a member when its process runs, and has received the catalog.

@@ -185,15 +185,21 @@ impl client::Connection for Connection {
     }
 }
 
-/// Whether a request is about what is in a queue: it must not overtake publishes of its connection that
-/// cannot be routed yet (CON-09, GET-01).
+/// Whether a request is about what is in a queue, or about what leads there: it must not overtake publishes
+/// of its connection that cannot be routed yet (CON-09, GET-01).
 fn follows_publishes(operation: &Operation) -> bool {
     matches!(
         operation,
         Operation::Cancel(_)
             | Operation::Get { .. }
+            | Operation::QueueDeclare(_)
             | Operation::QueuePurge(_)
             | Operation::QueueDelete { .. }
+            | Operation::QueueBind(_)
+            | Operation::QueueUnbind(_)
+            | Operation::ExchangeDelete { .. }
+            | Operation::ExchangeBind(_)
+            | Operation::ExchangeUnbind(_)
     )
 }
 
@@ -210,6 +216,10 @@ impl Connection {
             let bound = self.node.base.context.operation_timeout();
             // An alarm may hold them for longer.
             let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
+            // The channel is about to be closed because of one of them, and ignores what comes after it.
+            if let Some(exception) = self.state.publishing.held.lock().refused.get(&channel) {
+                return Err(exception.clone());
+            }
         }
         self.perform_now(channel, operation, publishes).await
     }

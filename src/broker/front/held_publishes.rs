@@ -4,9 +4,11 @@
 //! client sends while its publishes are held wait too, but at most until its channel ends.
 
 use crate::{
-    client::{HolderRef, Publish, Settle},
+    client::{ChannelId, HolderRef, Publish, Settle},
     memory::Held,
 };
+use quorate_types::Exception;
+use std::collections::BTreeMap;
 
 /// Publishes that cannot be routed yet: this node has no routing lease (NAM 5), or an earlier
 /// publish is still being sent to its queues. They are bounded by one read of the socket, which is
@@ -16,6 +18,8 @@ pub(crate) struct HeldPublishes {
     publishes: Vec<Publish>,
     /// Settles that the client has sent after them.
     pub(crate) settles: Vec<Settle>,
+    /// The channels of which a publish was refused since some are held, and why.
+    pub(crate) refused: BTreeMap<ChannelId, Exception>,
     /// A task is routing them, or is sending the publish before them.
     pub(crate) busy: bool,
     memory: Held,
@@ -24,7 +28,13 @@ pub(crate) struct HeldPublishes {
 impl HeldPublishes {
     /// State without publishes; their memory is counted in `account`.
     pub(crate) fn new(memory: Held) -> Self {
-        Self { publishes: Vec::new(), settles: Vec::new(), busy: false, memory }
+        Self {
+            publishes: Vec::new(),
+            settles: Vec::new(),
+            refused: BTreeMap::new(),
+            busy: false,
+            memory,
+        }
     }
 
     /// Holds these publishes after those that are held.

@@ -60,6 +60,11 @@ impl InFlight {
         }
     }
 
+    /// Lets everything that waits look again.
+    pub(crate) fn wake(&self) {
+        self.room.notify_waiters();
+    }
+
     /// Bytes that may be in flight now.
     fn bytes_max(&self) -> usize {
         let of_few = self.mean_bytes.load(Ordering::Relaxed) * FEW;

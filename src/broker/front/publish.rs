@@ -83,6 +83,7 @@ impl Publisher {
             spread = Some(rest.spread);
         }
         if !std::mem::replace(&mut held.busy, true) {
+            held.refused.clear();
             let (publisher, state) = (Arc::clone(self), Arc::clone(state));
             self.base.context.spawn(async move { publisher.route_held(state, spread).await });
         }

@@ -33,8 +33,8 @@ impl Publisher {
             self.base.lease.until_held().await;
             spread = self.route_some(&connection);
             if spread.is_none() {
-                // Wakes the task that waits for room.
-                connection.publishing.in_flight.landed(0);
+                // Wakes what waits for room, or until nothing is held.
+                connection.publishing.in_flight.wake();
                 return;
             }
         }
@@ -54,6 +54,11 @@ impl Publisher {
             held.hold(rest.publishes);
             rest.spread
         });
+        for (outcome, (channel, ..)) in outcomes.iter().zip(&identities) {
+            if let PublishOutcome::Refused(exception) = outcome {
+                held.refused.entry(*channel).or_insert_with(|| exception.clone());
+            }
+        }
         held.busy = spread.is_some();
         // The connection's own task settles, so that credits keep their order.
         let may_settle = !held.busy && !held.settles.is_empty();
@@ -154,7 +159,7 @@ mod tests {
         let routing = async {
             tokio::task::yield_now().await;
             assert!(node.publisher.route_some(&state).is_none());
-            state.publishing.in_flight.landed(0);
+            state.publishing.in_flight.wake();
         };
         let ((), ()) = tokio::join!(state.publishing.routed(), routing);
         assert!(is_routed());

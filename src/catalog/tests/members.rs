@@ -7,7 +7,7 @@ mod common;
 use common::{members::*, *};
 use quorate_catalog::{
     Catalog, CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ForgottenRecord,
-    MemberCommand as M, MemberDenial as D, MemberState, Newcomer,
+    MemberCommand as M, MemberDenial as D, MemberState, Newcomer, Presence,
 };
 use quorate_types::{GroupId, Incarnation, MachineVersion, NodeId, ReplicaNumber};
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ fn mem_01_before_version_2_every_command_is_refused_and_nothing_is_written() {
     }
     assert_eq!(world.catalog.digest(), other.catalog.digest());
     assert_eq!(world.catalog, other.catalog);
-    assert_eq!(world.catalog.next_step(3, &|_| true), None);
+    assert_eq!(world.catalog.next_step(3, &|_| Presence::Here), None);
     assert!(matches!(world.started(9, 1), CatalogReply::Started(_)), "no members are known");
 }
 
@@ -87,7 +87,11 @@ fn mem_03_a_node_joins_is_told_apart_by_its_directory_and_is_admitted_by_a_furth
     assert_eq!(world.events(), [CatalogEvent::MembersChanged]);
     assert_eq!(world.state_of(4), Some(MemberState::Joining));
     assert!(matches!(world.one(started_from(4, 4, 1)), CatalogReply::Started(_)));
-    assert_eq!(world.catalog.next_step(4, &|_| true), None, "a joining node gets no replica");
+    assert_eq!(
+        world.catalog.next_step(4, &|_| Presence::Here),
+        None,
+        "a joining node gets no replica"
+    );
     let (node, state, wanted) = (NodeId(4), MemberState::Joining, MemberState::Member);
     let early = world.placing(1, &[1, 2, 4]);
     assert_eq!(world.member_refused(early), D::State { node, state, wanted });
@@ -238,7 +242,7 @@ fn mem_10_a_lost_directory_is_replaced_by_name_and_its_replicas_names_end() {
     assert_eq!(world.refused(started_from(2, 2, 201)), D::Forgotten { node: NodeId(2) });
 
     assert_eq!(
-        world.catalog.next_step(3, &|_| true),
+        world.catalog.next_step(3, &|_| Presence::Here),
         None,
         "the groups wait for the new directory"
     );
@@ -275,9 +279,9 @@ fn mem_10_a_disk_that_is_lost_during_a_move_is_replaced_before_the_move_ends() {
     assert_eq!(world.placement(1).nodes(), nodes(&[1, 2, 3]));
     world.place(1, &[1, 2, 4]);
     world.member(replace(4, 4, 44));
-    assert_eq!(world.catalog.next_step(3, &|_| true), None);
+    assert_eq!(world.catalog.next_step(3, &|_| Presence::Here), None);
     world.member(admit(4, 44));
-    assert_eq!(world.catalog.next_step(3, &|_| true), Some(world.placing(1, &[1, 2, 4])));
+    assert_eq!(world.catalog.next_step(3, &|_| Presence::Here), Some(world.placing(1, &[1, 2, 4])));
     world.settle(3);
     assert_eq!(world.placement(1).nodes(), nodes(&[1, 2, 4]));
     assert!(world.replicas(1).into_iter().all(|replica| world.catalog.can_act(replica)));

@@ -9,7 +9,7 @@ use common::{members::*, *};
 use proptest::prelude::*;
 use quorate_catalog::{
     Catalog, CatalogCommand as C, CatalogKey, CatalogRecord, CatalogReply, Hosts,
-    MemberCommand as M, MemberState, Newcomer, PlacementRecord,
+    MemberCommand as M, MemberState, Newcomer, PlacementRecord, Presence,
 };
 use quorate_types::{GroupId, Incarnation, NodeId, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +153,7 @@ impl History {
 
     /// Takes the next step of the plan, which must be accepted.
     fn step(&mut self) {
-        if let Some(step) = self.world.catalog.next_step(self.voters, &|_| true) {
+        if let Some(step) = self.world.catalog.next_step(self.voters, &|_| Presence::Here) {
             let reply = self.apply(C::Members(step.clone()));
             assert_eq!(reply, CatalogReply::Done, "{step:?}");
         }
@@ -284,7 +284,7 @@ proptest! {
 /// What is left to be done by the leaders of the catalog and of the groups.
 fn rest(catalog: &Catalog, voters: usize) -> Option<Happens> {
     let moves = || catalog.placements().find(|(_, placement)| !placement.is_reached());
-    match catalog.next_step(voters, &|_| true) {
+    match catalog.next_step(voters, &|_| Presence::Here) {
         Some(_) => Some(Happens::Step),
         None => moves().map(|(group, _)| Happens::Reached(group.0, true)),
     }

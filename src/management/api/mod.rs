@@ -65,7 +65,7 @@ pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
-use crate::api::output::{Answers, holding};
+use crate::api::output::{Answers, Recipient, holding};
 pub(crate) use crate::api::overview::set_cluster_name;
 use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
@@ -77,7 +77,6 @@ use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::page::Sessions;
 use crate::peers::Peers;
-use crate::places::Places;
 use crate::rates::Rates;
 use axum::Router;
 use axum::body::Body;
@@ -96,6 +95,8 @@ use tokio::time::timeout;
 
 /// Requests that are carried out at the same time. Further ones wait.
 const REQUESTS_MAX: usize = 32;
+/// Changes at the same time; lists, which may wait for memory, do not keep them waiting.
+const CHANGES_MAX: usize = 32;
 /// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
 /// other requests waiting.
 const TASKS_MAX: usize = 8;
@@ -129,6 +130,7 @@ struct Service {
 #[derive(Debug)]
 struct Turns {
     requests: Semaphore,
+    changes: Semaphore,
     looks: Semaphore,
     gets: Semaphore,
     publishes: Semaphore,
@@ -139,6 +141,7 @@ impl Turns {
     fn new() -> Self {
         Self {
             requests: Semaphore::new(REQUESTS_MAX),
+            changes: Semaphore::new(CHANGES_MAX),
             looks: Semaphore::new(LOOKS_MAX),
             gets: Semaphore::new(GETS_MAX),
             publishes: Semaphore::new(PUBLISHES_MAX),
@@ -158,7 +161,8 @@ impl Turns {
             | Endpoint::DryRunVhostDefinitions => &self.looks,
             Endpoint::QueueGet => &self.gets,
             Endpoint::Publish => &self.publishes,
-            _ => &self.requests,
+            _ if method == Method::Get => &self.requests,
+            _ => &self.changes,
         }
     }
 }
@@ -262,9 +266,11 @@ impl Service {
             false => Some(turn(self.turns.of(endpoint, call.method), BUSY).await?),
         };
         let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
-        let places = parts.extensions.get::<Places>();
-        let is_taken = endpoint == Endpoint::QueueGet;
-        respond(answer, listing, &Room { answers: &self.answers, places, is_taken }).await
+        let recipient = Recipient {
+            place: parts.extensions.get().cloned().unwrap_or_default(),
+            is_taken: endpoint == Endpoint::QueueGet,
+        };
+        respond(answer, listing, &Room { answers: &self.answers, recipient }).await
     }
 
     /// The user of a request, who may make it. `user` is told who it is, also if it may not.
@@ -344,17 +350,14 @@ async fn written(
 /// Where the bytes of an answer are counted.
 struct Room<'a> {
     answers: &'a Answers,
-    /// The connections that give up their places.
-    places: Option<&'a Places>,
-    /// The answer has messages that are in no queue any more, so it is not refused.
-    is_taken: bool,
+    recipient: Recipient,
 }
 
 impl Room<'_> {
     /// What was asked for; nothing instead of a refusal if the answer must not be refused.
     fn granted<T>(&self, asked: Result<Option<T>, Refusal>) -> Result<Option<T>, Refusal> {
         match asked {
-            Err(_) if self.is_taken => Ok(None),
+            Err(_) if self.recipient.is_taken => Ok(None),
             asked => asked,
         }
     }
@@ -365,7 +368,7 @@ async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Re
     let Answer { status, content, location, silent } = answer;
     let is_large = match &content {
         Content::List(..) | Content::Rows(..) => true,
-        Content::Object(_) => room.is_taken,
+        Content::Object(_) => room.recipient.is_taken,
         Content::Nothing | Content::Text(_) => false,
     };
     let writer = if is_large { room.answers.writer().await.map(Some) } else { Ok(None) };
@@ -374,7 +377,7 @@ async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Re
         None => ().into_response(),
         Some(text) => {
             let uncached = [(header::CACHE_CONTROL, "no-cache")];
-            let part = room.granted(room.answers.part(text.len(), room.places).await)?;
+            let part = room.granted(room.answers.part(text.len(), &room.recipient).await)?;
             (JSON_HEADERS, uncached, holding(text, part)).into_response()
         }
     };

@@ -4,9 +4,11 @@
 use crate::api::input::{SMALL_BYTES, UNIT_BYTES};
 use crate::api::refusal::Refusal;
 use crate::api::{TURN_MAX, turn};
-use crate::places::Places;
+use crate::places::Place;
 use bytes::Bytes;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
@@ -17,8 +19,10 @@ const BYTES: std::ops::RangeInclusive<usize> = 16 << 20..=256 << 20;
 const SHARE: u64 = 2;
 /// Lists and messages that are written at the same time, whose sizes are not known yet.
 const WRITERS_MAX: usize = 2;
-/// How long connections may take to read their answers while another answer waits for their parts.
+/// How long a connection may take to read its answer while another answer waits for its part.
 const READ_MAX: Duration = Duration::from_secs(1);
+/// The same for an answer with messages that are in no queue any more.
+const TAKEN_READ_MAX: Duration = Duration::from_secs(10);
 /// How often a connection is looked for after that.
 const ROOM_RETRY: Duration = Duration::from_millis(100);
 
@@ -31,12 +35,47 @@ pub(crate) struct Answers {
     bytes_max: usize,
     bytes: Arc<Semaphore>,
     writers: Arc<Semaphore>,
+    sending: Sending,
+}
+
+/// The answers that have a part, in the order in which they got it.
+type Sending = Arc<Mutex<BTreeMap<u64, Reader>>>;
+
+/// Who reads an answer.
+#[derive(Debug)]
+struct Reader {
+    place: Weak<Place>,
+    /// When it may be ended.
+    until: Instant,
+}
+
+/// Whom an answer is for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recipient {
+    /// The connection that gives up its place if it does not read.
+    pub(crate) place: Weak<Place>,
+    /// The answer has messages that are in no queue any more, so it is not refused.
+    pub(crate) is_taken: bool,
+}
+
+/// A part of the memory; it is free when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Part {
+    sending: Sending,
+    number: u64,
+    _units: OwnedSemaphorePermit,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.sending.lock().remove(&self.number);
+    }
 }
 
 /// An answer, and its part of the memory, which is free when the answer is sent.
 struct Held {
     text: String,
-    _part: OwnedSemaphorePermit,
+    _part: Part,
 }
 
 impl AsRef<[u8]> for Held {
@@ -54,6 +93,7 @@ impl Answers {
             bytes_max,
             bytes: Arc::new(Semaphore::new(bytes_max / UNIT_BYTES)),
             writers: Arc::new(Semaphore::new(WRITERS_MAX)),
+            sending: Sending::default(),
         }
     }
 
@@ -66,39 +106,55 @@ impl Answers {
     }
 
     /// Reserves memory for an answer of this size; a small one needs none. While too little is free,
-    /// connections that do not read their answers are closed.
+    /// connections that have not read their answers in time are ended, the first one first.
     ///
     /// # Errors
     /// 503: the others need all of it.
     pub(crate) async fn part(
         &self,
         bytes: usize,
-        places: Option<&Places>,
-    ) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        recipient: &Recipient,
+    ) -> Result<Option<Part>, Refusal> {
         if bytes <= SMALL_BYTES {
             return Ok(None);
         }
         let units = bytes.min(self.bytes_max) / UNIT_BYTES;
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let until = Instant::now() + TURN_MAX;
-        let mut patience = READ_MAX;
         let acquired = Arc::clone(&self.bytes).acquire_many_owned(units);
         tokio::pin!(acquired);
         while Instant::now() < until {
-            if let Ok(part) = timeout(patience, &mut acquired).await {
-                return part.map(Some).map_err(|_| busy());
-            }
-            patience = ROOM_RETRY;
-            if let Some(places) = places {
-                places.make_room();
+            match timeout(ROOM_RETRY, &mut acquired).await {
+                Ok(Ok(units)) => return Ok(Some(self.given(units, recipient))),
+                Ok(Err(_)) => break,
+                Err(_) => self.make_room(),
             }
         }
         Err(busy())
     }
+
+    fn given(&self, units: OwnedSemaphorePermit, recipient: &Recipient) -> Part {
+        let time = if recipient.is_taken { TAKEN_READ_MAX } else { READ_MAX };
+        let reader = Reader { place: Weak::clone(&recipient.place), until: Instant::now() + time };
+        let mut sending = self.sending.lock();
+        let number = sending.last_key_value().map_or(0, |(last, _)| last + 1);
+        sending.insert(number, reader);
+        Part { sending: Arc::clone(&self.sending), number, _units: units }
+    }
+
+    /// Ends the connection that has read its answer for longest, if that is too long.
+    fn make_room(&self) {
+        let now = Instant::now();
+        let late = |reader: &&Reader| reader.until <= now && reader.place.strong_count() > 0;
+        let place = self.sending.lock().values().find(late).and_then(|it| it.place.upgrade());
+        if let Some(place) = place {
+            place.end();
+        }
+    }
 }
 
 /// The bytes of an answer, which has this part of the memory until they are sent.
-pub(crate) fn holding(text: String, part: Option<OwnedSemaphorePermit>) -> Bytes {
+pub(crate) fn holding(text: String, part: Option<Part>) -> Bytes {
     match part {
         Some(part) => Bytes::from_owner(Held { text, _part: part }),
         None => text.into(),
@@ -114,12 +170,13 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::places::Places;
     use futures::FutureExt;
 
     const BYTES_MAX: usize = *BYTES.start();
 
     async fn held(answers: &Answers, bytes: usize) -> Result<Bytes, Refusal> {
-        Ok(holding(" ".repeat(bytes), answers.part(bytes, None).await?))
+        Ok(holding(" ".repeat(bytes), answers.part(bytes, &Recipient::default()).await?))
     }
 
     /// Large answers share the memory; a small one does not wait for them.
@@ -137,20 +194,48 @@ mod tests {
         assert_eq!(held(&answers, 2 * BYTES_MAX).await.unwrap().len(), 2 * BYTES_MAX);
     }
 
-    /// A client that does not read its answer keeps nobody out for long.
+    /// Asks for all of the memory, for a connection that ends when it is told to.
+    async fn read(answers: &Answers, places: &Places, is_taken: bool) -> Option<Duration> {
+        let place = places.take("10.0.0.1".parse().unwrap());
+        let recipient = Recipient { place: Arc::downgrade(&place), is_taken };
+        let part = answers.part(BYTES_MAX, &recipient).await.ok()?;
+        let begun = Instant::now();
+        place.lost().await;
+        drop(part);
+        Some(begun.elapsed())
+    }
+
+    /// A client that does not read its answer keeps nobody out for long, and each has the same time, however
+    /// long the others have waited.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_gives_up_its_place() {
         let (answers, places) = (Answers::new(0), Places::default());
-        let place = places.take("10.0.0.1".parse().unwrap());
-        let unread = answers.part(BYTES_MAX, Some(&places)).await.unwrap();
-        let ended = async {
-            place.lost().await;
-            drop(unread);
+        let read = || read(&answers, &places, false);
+        let last = async {
+            tokio::time::sleep(ROOM_RETRY).await;
+            answers.part(BYTES_MAX, &Recipient::default()).await.is_ok()
         };
-        let begun = Instant::now();
-        let (next, ()) = tokio::join!(answers.part(BYTES_MAX, Some(&places)), ended);
-        assert!(next.is_ok());
-        assert!(begun.elapsed() < READ_MAX * 2);
+        let (first, second, third, last) = tokio::join!(read(), read(), read(), last);
+        assert!(last);
+        for time in [first, second, third] {
+            let time = time.unwrap();
+            assert!(READ_MAX <= time && time <= READ_MAX + 2 * ROOM_RETRY, "{time:?}");
+        }
+    }
+
+    /// A client that reads messages which are in no queue any more has longer.
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_were_taken_have_more_time() {
+        let (answers, places) = (Answers::new(0), Places::default());
+        let others = async {
+            tokio::time::sleep(ROOM_RETRY).await;
+            let nobody = Recipient::default();
+            let ask = || answers.part(BYTES_MAX, &nobody);
+            [ask().await.is_ok(), ask().await.is_ok(), ask().await.is_ok()]
+        };
+        let (taken, others) = tokio::join!(read(&answers, &places, true), others);
+        assert!(taken.unwrap() >= TAKEN_READ_MAX);
+        assert_eq!(others, [false, true, true], "the first one has waited for too long");
     }
 
     #[tokio::test]

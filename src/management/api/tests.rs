@@ -115,7 +115,7 @@ fn definitions_and_limits_must_be_declared_as_json() {
 #[tokio::test]
 async fn an_answer_has_its_status_and_headers() {
     let listing = |query: &str| Listing::parse(&Query::parse(query).unwrap()).unwrap();
-    let room = Room { answers: &Answers::new(0), places: None, is_taken: false };
+    let room = Room { answers: &Answers::new(0), recipient: Recipient::default() };
     let made = Answer::made_at("q/~".to_owned());
     let response = respond(made, Listing::default(), &room).await.unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);

@@ -3,6 +3,7 @@
 use super::*;
 use quorate_catalog::{
     ClusterShape, MemberCommand as M, MemberDenial, MemberState, Newcomer, PlacementRecord,
+    Presence,
 };
 use quorate_types::{ClusterId, MachineVersion, ReplicaId, ReplicaNumber};
 use std::collections::BTreeSet;
@@ -122,12 +123,12 @@ impl World {
         for _ in 0..1_000 {
             let moves = self.catalog.placements().find(|(_, placement)| !placement.is_reached());
             let moves = moves.map(|(group, _)| group.0);
-            match (self.catalog.next_step(voters, &|_| true), moves) {
+            match (self.catalog.next_step(voters, &|_| Presence::Here), moves) {
                 (Some(step), _) => self.member(step),
                 (None, Some(group)) => self.reach(group),
                 (None, None) => return,
             }
         }
-        panic!("no end: {:?}", self.catalog.next_step(voters, &|_| true));
+        panic!("no end: {:?}", self.catalog.next_step(voters, &|_| Presence::Here));
     }
 }
