@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::{
         Connection,
-        client::{Connection as _, Settle, Settlement},
+        client::{Connection as _, Operation, Settle, Settlement},
         testing,
     };
     use bytes::Bytes;
@@ -163,6 +163,32 @@ mod tests {
         };
         let ((), ()) = tokio::join!(state.publishing.routed(), routing);
         assert!(is_routed());
+    }
+
+    /// The channel is closed because of the publish, so what comes after it is ignored (CHN-06).
+    #[tokio::test]
+    async fn chn_06_what_follows_a_refused_publish_is_not_carried_out() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let channel = ChannelId { number: 1, opened: 0 };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            let exchange = "missing".try_into().unwrap();
+            held.hold([Publish { exchange, ..publish(channel) }]);
+        }
+        let queue = "q".try_into().unwrap();
+        let delete = Operation::QueueDelete { queue, if_unused: false, if_empty: false };
+        let deleted = connection.ask(channel, delete);
+        let routing = async {
+            tokio::task::yield_now().await;
+            assert!(node.publisher.route_some(&state).is_none());
+            state.publishing.in_flight.wake();
+        };
+        let (deleted, ()) = tokio::join!(deleted, routing);
+        let refused = deleted.err().map(|exception| exception.to_string()).unwrap_or_default();
+        assert!(refused.contains("missing"), "{refused}");
     }
 
     /// A message is not settled before the messages made from it are in flight.
