@@ -125,26 +125,13 @@ impl Cluster {
         if let Some((node, member)) = catalog.members().find(|it| self.is_ready_to_work(*it)) {
             return Some(MemberCommand::Admit { node, incarnation: member.incarnation });
         }
-        let next = catalog.next_step(self.replicas(&catalog), &|node| self.presence(node))?;
+        let next = catalog.next_step(self.replicas(&catalog), &|node| presence(self, node))?;
         let may_hold_a_lease = |node: NodeId| {
             let since = self.base.catalog.forgotten_at(node);
             since.is_none_or(|since| since.elapsed() <= LAST_LEASE)
         };
         let is_early = matches!(&next, MemberCommand::Remove { node } if may_hold_a_lease(*node));
         (!is_early).then_some(next)
-    }
-
-    fn presence(&self, node: NodeId) -> Presence {
-        let away_for = || self.failures.absences.lock().time(Instant::now(), node);
-        if self.base.context.is_reachable(node) {
-            Presence::Here
-        } else if away_for().is_some_and(|time| time >= GONE_AFTER)
-            && !self.base.context.seems_to_live(node)
-        {
-            Presence::Gone
-        } else {
-            Presence::Away
-        }
     }
 
     /// MEM 3: a joining node becomes a member when its process runs, and has received the catalog.
@@ -182,4 +169,15 @@ impl Cluster {
             cluster.reporting.lock().remove(&group);
         });
     }
+}
+
+/// Whether a node runs, as far as this one knows.
+fn presence(cluster: &Cluster, node: NodeId) -> Presence {
+    let context = &cluster.base.context;
+    let away_for = || cluster.failures.absences.lock().time(Instant::now(), node);
+    if context.is_reachable(node) {
+        return Presence::Here;
+    }
+    let is_gone = away_for().is_some_and(|time| time >= GONE_AFTER) && !context.seems_to_live(node);
+    if is_gone { Presence::Gone } else { Presence::Away }
 }
