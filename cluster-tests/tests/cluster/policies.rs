@@ -233,6 +233,7 @@ async fn configured(cluster: &Cluster, node: u64) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pol_04_pol_10_many_queues_take_a_policy_change_in_one_go() {
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let count = scale::POLICY_QUEUES.get() as usize;
     let lanes = (0..CHANNELS).map(|lane| {
         let cluster = &cluster;
