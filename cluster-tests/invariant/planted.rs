@@ -179,6 +179,23 @@ fn what_a_lost_consumer_was_sent_comes_again_marked() {
     assert_eq!(other_queue, ["falsely redelivered"]);
 }
 
+#[test]
+fn what_a_lost_consumer_sees_after_its_successor_is_excused() {
+    let late = |is_lost| {
+        after(&[1, 2, 3], |history, consumer| {
+            deliver(history, consumer, 4, false, Fate::Returned);
+            let next = history.attached("q", PREFETCH);
+            deliver(history, next, 4, true, Fate::Settled);
+            deliver(history, consumer, 4, true, Fate::Settled);
+            if is_lost {
+                history.lost(consumer);
+            }
+        })
+    };
+    assert!(late(true).is_empty());
+    assert_eq!(late(false), ["falsely redelivered"]);
+}
+
 /// Two consumers of which the first is lost when it has seen these, and the history as it is then
 /// handed to the second, its clock set forward in between.
 fn succession(

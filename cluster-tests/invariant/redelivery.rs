@@ -20,13 +20,17 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
             // Given to a consumer that was lost: the one that was seen to have it, and whose settling
             // the queue may not have heard of, or else one that was never shown it.
             let otherwise = Violation::FalselyRedelivered(story());
-            if last.is_some_and(|(place, _)| heard.surely(place)) {
+            let is_heard = last.is_some_and(|(place, _)| heard.surely(place));
+            let is_other = last.is_some_and(|(_, last)| last.consumer != delivered.consumer);
+            if is_heard && !is_other {
                 found.push(otherwise);
             } else {
                 let published = log.published.get(&delivered.number);
+                // What a lost consumer had been sent may be seen after its successor has settled it.
+                let late = is_heard.then_some(delivered.consumer);
                 claims.push(Claim {
                     queue: delivered.queue.clone(),
-                    holder: last.map(|(_, last)| last.consumer),
+                    holder: late.or_else(|| last.map(|(_, last)| last.consumer)),
                     also: None,
                     published: published.map(|published| published.at).unwrap_or_default(),
                     came: delivered.at,
