@@ -129,7 +129,7 @@ impl Cluster {
     /// start, and meanwhile the queues of a group that moves may have no counts.
     ///
     /// # Panics
-    /// When they do not come to rest in time.
+    /// When the leaderships are not spread evenly within [`LIFECYCLE_BOUND`].
     pub async fn leaders_rest(&self) {
         eventually("leaderships are spread evenly", LIFECYCLE_BOUND, || async {
             let mut led = Vec::new();

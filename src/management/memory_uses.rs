@@ -105,8 +105,9 @@ pub fn memory_by_category(node: &wire::Node) -> impl Iterator<Item = (&'static s
     all.map(|(category, bytes)| (category.name, bytes))
 }
 
-/// The bytes of every category, of a process of so many bytes. Bodies that two parts share are
-/// measured twice, so the rest is 0 where the parts are more than the whole.
+/// The bytes of every category. `total` is the resident memory of the process. What is not measured
+/// counts as [`REST`]. A body that two measured parts share counts in both, so the parts can add up to
+/// more than `total`; then the rest is 0.
 pub(crate) fn all(
     total: u64,
     measured: &HashMap<String, u64>,

@@ -216,7 +216,8 @@ impl Connection {
             let bound = self.node.base.context.operation_timeout();
             // An alarm may hold them for longer.
             let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
-            // The channel is about to be closed because of one of them, and ignores what comes after it.
+            // One of these publishes was refused, so this channel is about to be closed with that error.
+            // Requests that the client sent after the publish are not carried out (CHN-06).
             if let Some(exception) = self.state.publishing.held.lock().refused.get(&channel) {
                 return Err(exception.clone());
             }

@@ -18,7 +18,7 @@ pub(crate) struct HeldPublishes {
     publishes: Vec<Publish>,
     /// Settles that the client has sent after them.
     pub(crate) settles: Vec<Settle>,
-    /// The channels of which a publish was refused since some are held, and why.
+    /// Channels with a refused publish, and the error. Cleared when publishes begin to be held again.
     pub(crate) refused: BTreeMap<ChannelId, Exception>,
     /// A task is routing them, or is sending the publish before them.
     pub(crate) busy: bool,

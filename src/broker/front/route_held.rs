@@ -165,7 +165,8 @@ mod tests {
         assert!(is_routed());
     }
 
-    /// The channel is closed because of the publish, so what comes after it is ignored (CHN-06).
+    /// A refused publish closes its channel. A request that follows it on the channel must not be carried
+    /// out, even if the publish was held and is refused late (CHN-06).
     #[tokio::test]
     async fn chn_06_what_follows_a_refused_publish_is_not_carried_out() {
         let node = testing::node();

@@ -49,7 +49,7 @@ struct Reader {
     until: Instant,
 }
 
-/// Whom an answer is for.
+/// The connection that an answer is sent to, and whether the answer may be refused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recipient {
     /// The connection that gives up its place if it does not read.
@@ -194,7 +194,8 @@ mod tests {
         assert_eq!(held(&answers, 2 * BYTES_MAX).await.unwrap().len(), 2 * BYTES_MAX);
     }
 
-    /// Asks for all of the memory, for a connection that ends when it is told to.
+    /// A client that never reads: its answer takes all of the memory until its connection is ended.
+    /// Returns how long that took.
     async fn read(answers: &Answers, places: &Places, is_taken: bool) -> Option<Duration> {
         let place = places.take("10.0.0.1".parse().unwrap());
         let recipient = Recipient { place: Arc::downgrade(&place), is_taken };

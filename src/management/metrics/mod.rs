@@ -1,5 +1,6 @@
-//! `/metrics`, `/metrics/per-object`, `/metrics/detailed` and `/metrics/memory-breakdown`: names of rabbitmq_prometheus if it has
-//! the metric, so that dashboards continue to work, otherwise names with `quorate_`.
+//! `/metrics`, `/metrics/per-object`, `/metrics/detailed` and `/metrics/memory-breakdown`: names of
+//! rabbitmq_prometheus if it has the metric, so that dashboards continue to work, otherwise names with
+//! `quorate_`.
 
 mod dead_letters;
 mod exposition;
