@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_types::{
     Exception, FieldTable, QueueId, QueueType, ReplyCode, ResourceName, ShortString,
 };
+use std::ops::Bound;
 
 impl Binding {
     /// The destination with its virtual host.
@@ -117,6 +118,15 @@ impl Catalog {
     /// were made.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.bindings.values()
+    }
+
+    /// Those bindings with their ids, beginning after `after`.
+    pub fn bindings_after(
+        &self,
+        after: Option<BindingId>,
+    ) -> impl Iterator<Item = (BindingId, &Binding)> {
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.bindings.range((first, Bound::Unbounded)).map(|(id, binding)| (*id, binding))
     }
 
     /// The implicit bindings of the default exchange: every queue under its name (RTE-01).

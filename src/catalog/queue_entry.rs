@@ -37,6 +37,12 @@ impl Catalog {
         self.queues.values()
     }
 
+    /// The queues that have an entry, sorted by id, beginning after `after`.
+    pub fn queues_after(&self, after: Option<QueueId>) -> impl Iterator<Item = &QueueEntry> {
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.queues.range((first, Bound::Unbounded)).map(|(_, entry)| entry)
+    }
+
     /// The queues of a home, sorted by id, beginning after `after`.
     pub fn queues_of_home(
         &self,

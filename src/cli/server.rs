@@ -42,7 +42,11 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::service::Routes;
+
+/// How long a stopping node waits for answers to operators that are still being sent.
+const SERVERS_END_MAX: Duration = Duration::from_secs(1);
 
 /// Why a node stopped after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -326,13 +330,20 @@ impl Served {
         Self { stop, rpc, http: serve_http(http, &all, &metrics, &stopping) }
     }
 
+    /// Ends the servers after the groups. A request that still waits for a group would wait until its
+    /// time is up, and a client that does not read its answer for ever: they have [`SERVERS_END_MAX`].
     async fn end(self) {
         self.stop.send_replace(true);
-        log_end("rpc", self.rpc.await);
-        for http in self.http {
-            if let Err(error) = http.await {
-                tracing::warn!(port = "http", %error, "the server of a port failed");
+        let ended = async {
+            log_end("rpc", self.rpc.await);
+            for http in self.http {
+                if let Err(error) = http.await {
+                    tracing::warn!(port = "http", %error, "the server of a port failed");
+                }
             }
+        };
+        if timeout(SERVERS_END_MAX, ended).await.is_err() {
+            tracing::info!("stopping although requests of operators are still open");
         }
     }
 }

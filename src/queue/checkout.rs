@@ -60,6 +60,7 @@ impl Queue {
                 expired.push(queued);
             } else {
                 redelivered += u64::from(queued.counts.acquired > 0);
+                self.unacked.add(&queued);
                 consumer.assign(self.id, id, holder, queued, apply);
                 served += 1;
             }
@@ -67,7 +68,6 @@ impl Queue {
         let handled = served + expired.len() as u64;
         apply.spend(usize::try_from(handled).unwrap_or(usize::MAX));
         self.traffic.assigned(served, redelivered, consumer.terms.no_ack);
-        self.unacked += served;
         if served > 0 && !consumer.changed {
             self.change_consumer(id);
         }

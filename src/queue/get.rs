@@ -44,7 +44,7 @@ impl Machine {
         let gets = queue.gets.entry(session).or_default();
         gets.timeout_default_ms = timeout_default_ms;
         gets.unacked.insert(number, queued);
-        queue.unacked += 1;
+        queue.unacked.add(&queued);
         queue.change_gets(session);
         apply.holders.gets.insert((session, number), id);
         let holder = digest::of_holder(Holder::Get(session, number));

@@ -9,6 +9,7 @@ use crate::{
     output::Effect,
     queue::Queue,
     transfer_map::TransferMap,
+    walk::Walk,
 };
 use quorate_types::{
     CatalogIndex, LetterHome, LetterNumber, MessageId, QueueId, ResourceName, Sequence, WallTime,
@@ -77,12 +78,16 @@ impl Machine {
         if !self.outbox.waiting.is_empty() || has_transfers || has_idle_target {
             effects.push(Effect::DeadLettersChanged);
         }
-        self.owed_room(effects);
+        self.queues.values().for_each(|queue| queue.owed_room(effects));
     }
 
-    /// The notices of room owed to homes whose letters the queues have refused (LET 3).
-    pub fn owed_room(&self, effects: &mut Vec<Effect>) {
-        self.queues.values().for_each(|queue| queue.owed_room(effects));
+    /// The notices of room owed to homes whose letters the queues have refused (LET 3), of the walk's
+    /// next part.
+    #[must_use]
+    pub fn owed_room(&self, walk: &mut Walk) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.next_queues(walk).for_each(|queue| queue.owed_room(&mut effects));
+        effects
     }
 
     /// Queues with letters that wait to be routed.
@@ -90,10 +95,12 @@ impl Machine {
         self.outbox.waiting.iter().copied()
     }
 
-    /// Queues with letters kept as unroutable.
-    pub fn queues_with_kept(&self) -> impl Iterator<Item = QueueId> + '_ {
-        let all = self.queues.iter().chain(&self.ended_queues);
-        all.filter(|(_, queue)| queue.letters.has_kept()).map(|(id, _)| *id)
+    /// Queues with letters kept as unroutable, and their dead-letter settings, of the walk's next part;
+    /// of a queue that has ended its last ones.
+    #[must_use]
+    pub fn queues_with_kept(&self, walk: &mut Walk) -> Vec<(QueueId, Option<DeadLetter>)> {
+        let kept = self.next_with_ended(walk).filter(|queue| queue.letters.has_kept());
+        kept.map(|queue| (queue.id, queue.config.dead_letter.clone())).collect()
     }
 
     /// Name and dead-letter settings of a queue with letters; if the queue has ended, its last

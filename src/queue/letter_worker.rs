@@ -142,11 +142,11 @@ pub struct LiveLetters {
 }
 
 impl LiveLetters {
-    /// Collects them from the machine.
+    /// Collects them from the machine, and adds the queues that have kept letters.
     #[must_use]
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(machine: &Machine, kept: impl IntoIterator<Item = QueueId>) -> Self {
         Self {
-            queues: machine.queues_with_letters().chain(machine.queues_with_kept()).collect(),
+            queues: machine.queues_with_letters().chain(kept).collect(),
             targets: machine.targets().map(|target| target.target).collect(),
             streams: machine.streams().collect(),
         }

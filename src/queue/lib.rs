@@ -61,6 +61,7 @@ mod load;
 mod look;
 mod look_merge;
 mod view;
+mod walk;
 
 pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
@@ -88,3 +89,4 @@ pub use tally::{DeadLetterFact, DeadLetterStrategy};
 pub use task::{TASKS_OF_QUEUE_MAX, TaskCounts, TaskProgress};
 pub use traffic::{Traffic, WAIT_BOUNDS_MS, Waits};
 pub use view::{ConsumerView, QueueFigures, QueueView};
+pub use walk::Walk;

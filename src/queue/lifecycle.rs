@@ -8,7 +8,7 @@ use crate::{
     digest::{self, Step},
     machine::{Caller, Machine},
     output::{Change, Effect},
-    queue::{Burial, Queue},
+    queue::{Burial, Queue, Unacked},
     record::QueueRecord,
     service_queue::ServiceQueue,
 };
@@ -197,7 +197,7 @@ impl Queue {
         }
         burial.end(&mut self.levels);
         self.service_queue = ServiceQueue::default();
-        (self.attached, self.unacked) = (0, 0);
+        (self.attached, self.unacked) = (0, Unacked::default());
         self.refusals.clear();
         for level in self.levels.values_mut() {
             level.purge(apply.index);

@@ -9,8 +9,8 @@ use crate::{
     output::{Change, RecordKey},
     queue::Queue,
     record::{
-        ConsumerRecord, DelayedRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError,
-        RequeuedRecord,
+        ConsumerRecord, DelayedRecord, GetsRecord, LeftOver, LevelRecord, QueuedMessage, Record,
+        RecordError, RequeuedRecord,
     },
     store::MessageStore,
 };
@@ -239,7 +239,7 @@ impl Queue {
             check(*number < record.next, || {
                 format!("consumer {id:?} holds {number}, not given yet")
             })?;
-            self.join_unacked(queued.message)?;
+            self.join_unacked(queued)?;
         }
         self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         Ok(())
@@ -247,7 +247,7 @@ impl Queue {
 
     fn join_gets(&mut self, session: SessionId, record: GetsRecord) -> Result<(), RecordError> {
         for queued in record.unacked.values() {
-            self.join_unacked(queued.message)?;
+            self.join_unacked(queued)?;
         }
         check(!record.unacked.is_empty(), || format!("a record of no gets of session {session}"))?;
         self.gets.insert(session, record);
@@ -323,9 +323,9 @@ impl Queue {
         Ok(())
     }
 
-    fn join_unacked(&mut self, message: MessageId) -> Result<(), RecordError> {
-        self.unacked += 1;
-        self.join_out(message)
+    fn join_unacked(&mut self, queued: &QueuedMessage) -> Result<(), RecordError> {
+        self.unacked.add(queued);
+        self.join_out(queued.message)
     }
 
     /// Counts a letter's message: it lies below the head, or was refused on arrival (LEN-12).

@@ -17,10 +17,28 @@ use crate::{
     transfer::Refusal,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId,
-    TaskId, Timestamp,
+    ConsumerId, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId, TaskId, Timestamp,
 };
 use std::collections::BTreeMap;
+
+/// How much consumers and gets of a queue hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unacked {
+    pub(crate) messages: u64,
+    pub(crate) body_bytes: u64,
+}
+
+impl Unacked {
+    pub(crate) fn add(&mut self, queued: &QueuedMessage) {
+        self.messages += 1;
+        self.body_bytes += u64::from(queued.head.body_bytes);
+    }
+
+    pub(crate) fn remove(&mut self, queued: &QueuedMessage) {
+        self.messages -= 1;
+        self.body_bytes -= u64::from(queued.head.body_bytes);
+    }
+}
 
 /// A queue: its configuration, ready messages and consumers.
 #[derive(Debug)]
@@ -49,8 +67,8 @@ pub(crate) struct Queue {
     pub(crate) tasks: BTreeMap<TaskId, TaskProgress>,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
-    /// Number of unacked messages. Derived.
-    pub(crate) unacked: u64,
+    /// Messages that consumers and gets hold. Derived.
+    pub(crate) unacked: Unacked,
     /// A `CheckOut` of this queue is left over: the queue is not stable yet. Derived.
     pub(crate) stabilizing_left: bool,
     /// The queue has a TTL, and was in use after the last command. Derived.
@@ -70,15 +88,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Bytes of the bodies of all unacked messages, summed up for lists.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let by_consumers =
-            self.consumers.values().flat_map(|consumer| consumer.unacked.above(DeliveryNumber(0)));
-        let by_gets = self.gets.values().flat_map(|gets| gets.unacked.values());
-        let bytes = by_consumers.map(|(_, queued)| queued.head.body_bytes);
-        bytes.chain(by_gets.map(|queued| queued.head.body_bytes)).map(u64::from).sum()
-    }
-
     /// A queue without messages and consumers, from its record.
     pub(crate) fn from_record(id: QueueId, record: QueueRecord) -> Self {
         let levels = record.levels.into_iter();
@@ -104,7 +113,7 @@ impl Queue {
             ended: record.ended,
             tasks: record.tasks,
             attached: 0,
-            unacked: 0,
+            unacked: Unacked::default(),
             stabilizing_left: false,
             in_use: false,
             arrived: 0,

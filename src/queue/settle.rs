@@ -146,23 +146,26 @@ impl Queue {
     ) -> usize {
         let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
         let no_ack = consumer.terms.no_ack;
-        let (levels, limit_of_returns) = (&mut self.levels, self.config.delivery_limit);
-        let (retry, now) = (self.config.delayed_retry, apply.now);
-        let digest = &mut apply.digest;
+        let (levels, unacked) = (&mut self.levels, &mut self.unacked);
+        let (retry, limit_of_returns) = (self.config.delayed_retry, self.config.delivery_limit);
+        let (digest, now) = (&mut apply.digest, apply.now);
         let mut delayed = 0;
         let mut burial = Burial::default();
         let mut dying = Vec::new();
-        let taken = consumer.unacked.take(first, last, limit, |queued| match fate {
-            Fate::Done => burial.add(levels, queued.message),
-            Fate::Dies(reason) => dying.push((queued, reason)),
-            Fate::Back(marking) => {
-                let queued = mark(queued, marking);
-                if is_given_up(&queued, marking, limit_of_returns) {
-                    dying.push((queued, DeathReason::DeliveryLimit));
-                } else {
-                    let until = retry.and_then(|retry| retry.until(&queued, marking, now));
-                    delayed += u64::from(until.is_some());
-                    put_back(levels, queued, until, digest);
+        let taken = consumer.unacked.take(first, last, limit, |queued| {
+            unacked.remove(&queued);
+            match fate {
+                Fate::Done => burial.add(levels, queued.message),
+                Fate::Dies(reason) => dying.push((queued, reason)),
+                Fate::Back(marking) => {
+                    let queued = mark(queued, marking);
+                    if is_given_up(&queued, marking, limit_of_returns) {
+                        dying.push((queued, DeathReason::DeliveryLimit));
+                    } else {
+                        let until = retry.and_then(|retry| retry.until(&queued, marking, now));
+                        delayed += u64::from(until.is_some());
+                        put_back(levels, queued, until, digest);
+                    }
                 }
             }
         });
@@ -170,7 +173,6 @@ impl Queue {
         if taken > 0 {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
-            self.unacked -= taken as u64;
             if fate == Fate::Done && !no_ack {
                 self.traffic.acknowledged += taken as u64;
             }
@@ -197,6 +199,7 @@ impl Queue {
         if gets.unacked.is_empty() {
             self.gets.remove(&session);
         }
+        self.unacked.remove(&queued);
         match fate {
             Fate::Dies(reason) => self.die(queued, reason, apply),
             Fate::Done => {
@@ -219,7 +222,6 @@ impl Queue {
         }
         let holder = digest::of_holder(Holder::Get(session, sequence));
         apply.digest.step(Step::Settle, holder, 1);
-        self.unacked -= 1;
         apply.spend(1);
         apply.holders.gets.remove(&(session, sequence));
         self.change_gets(session);

@@ -20,6 +20,7 @@ use crate::{
     queue::Queue,
     record::QueuedMessage,
     store::{RunHead, StoreError},
+    walk::Walk,
 };
 use quorate_types::{
     CatalogIndex, LetterNumber, Level, LogIndex, MessageId, QueueId, TaskId, Timestamp,
@@ -94,9 +95,11 @@ impl Machine {
         self.queues.get(&queue)?.tasks.get(&task).copied()
     }
 
-    /// All tasks that have begun, with their queues.
-    pub fn tasks(&self) -> impl Iterator<Item = (QueueId, TaskId)> + '_ {
-        self.queues.values().flat_map(|queue| queue.tasks.keys().map(|task| (queue.id, *task)))
+    /// The tasks that have begun, with their queues, of the walk's next part.
+    #[must_use]
+    pub fn tasks(&self, walk: &mut Walk) -> Vec<(QueueId, TaskId)> {
+        let of_queue = |queue: &Queue| queue.tasks.keys().map(|task| (queue.id, *task)).collect();
+        self.next_queues(walk).flat_map::<Vec<_>, _>(of_queue).collect()
     }
 
     /// `TaskStep`: no effect if the task is not where the step begins, so that a repeat is

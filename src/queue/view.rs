@@ -7,12 +7,12 @@ use crate::{
     output::{Delivery, Effect},
     queue::Queue,
     traffic::{Traffic, Waits},
+    walk::Walk,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId, StartNumber,
     Timestamp, VhostName, WallTime,
 };
-use std::ops::Bound;
 
 /// A queue as lists and metrics show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,8 +185,8 @@ impl Machine {
             creator: queue.creator,
             ready: queue.ready(),
             ready_bytes: queue.ready_bytes(),
-            unacknowledged: queue.unacked,
-            unacknowledged_bytes: queue.held_bytes(),
+            unacknowledged: queue.unacked.messages,
+            unacknowledged_bytes: queue.unacked.body_bytes,
             delayed: queue.retries(),
             consumers: queue.attached,
             letters: queue.letters.len(),
@@ -194,12 +194,10 @@ impl Machine {
         })
     }
 
-    /// Figures of up to `most` queues with ids above `after`, ascending by id.
+    /// Figures of the queues of the walk's next part.
     #[must_use]
-    pub fn figures(&self, after: Option<QueueId>, most: usize) -> Vec<QueueFigures> {
-        let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let queues = self.queues.range(above).map(|(_, queue)| queue.figures());
-        queues.take(most).collect()
+    pub fn figures(&self, walk: &mut Walk) -> Vec<QueueFigures> {
+        self.next_queues(walk).map(Queue::figures).collect()
     }
 
     /// How long messages waited for their first delivery, since this replica was loaded.
@@ -227,12 +225,12 @@ impl Machine {
     }
 
     /// The consumers of a virtual host's queues with a single active consumer, without cancelled
-    /// ones; true for the active one (SAC-02).
+    /// ones; true for the active one (SAC-02). Of the queues of the walk's next part.
     #[must_use]
-    pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+    pub fn single_active(&self, vhost: &VhostName, walk: &mut Walk) -> Vec<(ConsumerId, bool)> {
         let single =
             |queue: &&Queue| queue.config.single_active_consumer && queue.name.vhost == *vhost;
-        let queues = self.queues.values().map(AsRef::as_ref).filter(single);
+        let queues = self.next_queues(walk).filter(single);
         let consumers = queues.flat_map(|queue| {
             let attached = queue.consumers.iter().filter(|(_, state)| !state.cancelled);
             attached.map(|(consumer, _)| (*consumer, queue.active == Some(*consumer)))
@@ -266,7 +264,7 @@ impl Queue {
             queue_type: self.config.queue_type,
             ready: self.ready(),
             ready_bytes: self.ready_bytes(),
-            unacknowledged: self.unacked,
+            unacknowledged: self.unacked.messages,
             delayed: self.retries(),
             consumers: self.attached,
             letters: self.letters.len(),

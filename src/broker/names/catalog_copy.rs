@@ -1,10 +1,16 @@
 //! This node's copy of the catalog, and how far it has been applied.
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use quorate_catalog::{Catalog, ClusterShape};
-use quorate_types::{CatalogIndex, Incarnation, NodeId};
-use std::{collections::BTreeMap, sync::Arc};
+use quorate_catalog::{Binding, Catalog, ClusterShape, QueueEntry};
+use quorate_types::{CatalogIndex, Incarnation, NodeId, QueueId, ResourceName};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use tokio::{sync::watch, time::Instant};
+
+/// Number of queues or bindings of a list that are read while the copy is locked.
+const PART: usize = 256;
 
 /// The copy, which the catalog's replica writes and the broker reads.
 #[derive(Debug)]
@@ -32,6 +38,40 @@ impl CatalogCopy {
     /// Reads it. Applying waits meanwhile.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read()
+    }
+
+    /// The queues that are meant. The copy is read in parts: a queue that is declared or deleted meanwhile
+    /// may be missing.
+    pub(crate) fn queues_where(&self, is_meant: impl Fn(&QueueEntry) -> bool) -> Vec<QueueEntry> {
+        let begun = self.read().version();
+        let mut found: Vec<QueueEntry> = in_parts(|after: Option<QueueId>, found| {
+            let mut last = None;
+            for entry in self.read().queues_after(after).take(PART) {
+                last = Some(entry.id);
+                if is_meant(entry) {
+                    found.push(entry.clone());
+                }
+            }
+            last
+        });
+        if self.read().version() != begun {
+            retain_last(&mut found);
+        }
+        found
+    }
+
+    /// The bindings that are meant, in the order in which they were made, read like the queues.
+    pub(crate) fn bindings_where(&self, is_meant: impl Fn(&Binding) -> bool) -> Vec<Binding> {
+        in_parts(|after, found| {
+            let mut last = None;
+            for (id, binding) in self.read().bindings_after(after).take(PART) {
+                last = Some(id);
+                if is_meant(binding) {
+                    found.push(binding.clone());
+                }
+            }
+            last
+        })
     }
 
     /// Applies to it, as the replica does.
@@ -87,5 +127,66 @@ impl CatalogCopy {
     /// The cluster's shape, once the copy has it.
     pub(crate) fn formed(&self) -> watch::Receiver<Option<ClusterShape>> {
         self.formed.subscribe()
+    }
+}
+
+/// Reads a list in parts. `part` adds those after a key, and returns the last key that it has seen.
+fn in_parts<K, T>(mut part: impl FnMut(Option<K>, &mut Vec<T>) -> Option<K>) -> Vec<T> {
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        after = part(after, &mut found);
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+/// Of queues with the same name keeps the one that was read last: the other has been deleted since.
+fn retain_last(queues: &mut Vec<QueueEntry>) {
+    let mut names: BTreeSet<ResourceName> = BTreeSet::new();
+    queues.reverse();
+    queues.retain(|entry| names.insert(entry.name.clone()));
+    queues.reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing_state::queue_name;
+    use quorate_types::{GroupId, Home, NodeId, QueueType, SessionId, StartNumber};
+
+    fn entry(name: &'static str, index: u64) -> QueueEntry {
+        QueueEntry {
+            name: queue_name("/", name),
+            id: QueueId { home: Home::Group(GroupId(1)), index, position: 0 },
+            creator: SessionId { node: NodeId(1), start: StartNumber(1) },
+            queue_type: QueueType::Classic,
+            durable: true,
+            auto_delete: false,
+            owner: None,
+            arguments: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_list_of_several_parts_is_complete_and_in_order() {
+        let all: Vec<u64> = (1..=1_000).collect();
+        for size in [1, 7, 256, 999, 1_000, 1_001] {
+            let found = in_parts(|after: Option<u64>, found: &mut Vec<u64>| {
+                let part = all.iter().filter(|number| after.is_none_or(|after| **number > after));
+                let part: Vec<u64> = part.take(size).copied().collect();
+                found.extend(part.iter().filter(|number| *number % 3 == 0));
+                part.last().copied()
+            });
+            assert_eq!(found, all.iter().copied().filter(|it| it % 3 == 0).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn of_a_queue_that_was_declared_again_the_new_one_is_listed() {
+        let mut queues = vec![entry("a", 1), entry("b", 2), entry("a", 3), entry("c", 4)];
+        retain_last(&mut queues);
+        let indexes: Vec<_> = queues.iter().map(|entry| entry.id.index).collect();
+        assert_eq!(indexes, [2, 3, 4]);
     }
 }

@@ -103,16 +103,14 @@ impl Lookup<'_> {
     #[must_use]
     pub fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
         let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
-        let is_meant = |entry: &&QueueEntry| {
+        let is_meant = |entry: &QueueEntry| {
             let home = entry.id.home;
             vhosts.contains(&entry.name.vhost)
                 && matches!(home, Home::Group(_))
                 && led.contains(&home)
         };
-        // The catalog is not locked while they are counted.
-        let ids: Vec<QueueId> =
-            self.0.base.catalog.read().queues().filter(is_meant).map(|entry| entry.id).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.0.queue_counts(id)?))).collect()
+        let entries = self.0.base.catalog.queues_where(is_meant).into_iter();
+        entries.filter_map(|entry| Some((entry.id, self.0.queue_counts(entry.id)?))).collect()
     }
 
     /// The user of that name.
@@ -167,18 +165,14 @@ impl Node {
     /// The queues that are meant, of all that this node knows: catalog entries, and connection-bound
     /// queues of this node that have none. The catalog is not locked while they are counted.
     pub(crate) fn queue_views(&self, is_meant: impl Fn(&QueueEntry) -> bool) -> Vec<QueueView> {
-        let mut entries: Vec<QueueEntry> = {
-            let catalog = self.base.catalog.read();
-            catalog.queues().filter(|entry| is_meant(entry)).cloned().collect()
-        };
+        let mut entries = self.base.catalog.queues_where(&is_meant);
+        let is_bound = |entry: &&QueueEntry| matches!(entry.id.home, Home::Node(_));
+        let named: BTreeSet<QueueId> =
+            entries.iter().filter(is_bound).map(|entry| entry.id).collect();
         {
             let local = self.base.led.local.entries.read();
-            let catalog = self.base.catalog.read();
-            let unnamed = local
-                .values()
-                .filter(|entry| is_meant(entry))
-                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
-            entries.extend(unnamed.cloned());
+            let unnamed = local.values().filter(|entry| !named.contains(&entry.id));
+            entries.extend(unnamed.filter(|entry| is_meant(entry)).cloned());
         }
         entries.into_iter().map(|entry| self.queue_view(entry)).collect()
     }

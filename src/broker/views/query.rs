@@ -99,9 +99,8 @@ impl Views<'_> {
     /// Explicit bindings of a virtual host (CTL-10).
     #[must_use]
     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
-        let catalog = self.0.base.catalog.read();
-        let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
-        of_vhost.map(binding_view).collect()
+        let of_vhost = self.0.base.catalog.bindings_where(|binding| binding.source.vhost == *vhost);
+        of_vhost.iter().map(binding_view).collect()
     }
 
     /// Client connections of this node.
@@ -133,8 +132,8 @@ impl Views<'_> {
         let node = &self.0;
         let homes = node.base.led.homes().into_iter();
         let of_home =
-            |home| node.base.led.with_machine(home, |machine| machine.single_active(vhost));
-        homes.filter_map(of_home).flatten().collect()
+            |home| node.base.led.walk(home, |machine, walk| machine.single_active(vhost, walk));
+        homes.flat_map(of_home).collect()
     }
 
     /// State of this node: its alarms, resources and replicas.

@@ -5,11 +5,8 @@ use crate::views::{
     attempts::{Attempts, SourceAttempts},
     figures::{ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure},
 };
-use quorate_queue::QueueFigures;
+use quorate_queue::{Machine, QueueFigures};
 use quorate_types::{ResourceName, Timestamp};
-
-/// Queues of one home that are read at once, so that the home's machine is not locked for long.
-const CHUNK: usize = 256;
 
 impl Views<'_> {
     /// Figures of all objects of this node.
@@ -44,17 +41,8 @@ impl Views<'_> {
         let mut all = Vec::new();
         for home in led.homes() {
             let now = led.now(home);
-            let mut after = None;
-            loop {
-                let chunk = led.with_machine(home, |machine| machine.figures(after, CHUNK));
-                let chunk = chunk.unwrap_or_default();
-                after = chunk.last().map(|last| last.id);
-                let is_last = chunk.len() < CHUNK;
-                all.extend(chunk.into_iter().map(|queue| figure(queue, now)));
-                if is_last {
-                    break;
-                }
-            }
+            let queues = led.walk(home, Machine::figures);
+            all.extend(queues.into_iter().map(|queue| figure(queue, now)));
         }
         all
     }

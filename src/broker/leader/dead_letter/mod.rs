@@ -28,8 +28,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
-    Answer, Command, DeathReason, Destination, Effect, LetterWorker, LiveLetters, Routes, Unrouted,
-    Via,
+    Answer, Command, DeadLetter, DeathReason, Destination, Effect, LetterWorker, LiveLetters,
+    Machine, Routes, Unrouted, Via,
 };
 use quorate_types::{
     CatalogIndex, Home, LetterHome, LetterNumber, QueueId, ResourceName, WallTime,
@@ -149,8 +149,9 @@ impl DeadLetters {
             for home in homes {
                 self.route_letters(home).await;
                 if all {
-                    self.forget_done_letters(home);
-                    self.route_kept_letters(home).await;
+                    let kept = self.led.walk(home, Machine::queues_with_kept);
+                    self.forget_done_letters(home, &kept);
+                    self.route_kept_letters(home, kept).await;
                     self.send_owed_room(home);
                 }
                 self.send_letters(home);
@@ -160,8 +161,9 @@ impl DeadLetters {
     }
 
     /// Drops the worker's state of queues whose letters have ended.
-    fn forget_done_letters(&self, home: Home) {
-        if let Some(live) = self.led.with_machine(home, LiveLetters::of) {
+    fn forget_done_letters(&self, home: Home, kept: &[(QueueId, Option<DeadLetter>)]) {
+        let kept = kept.iter().map(|(queue, _)| *queue);
+        if let Some(live) = self.led.with_machine(home, |machine| LiveLetters::of(machine, kept)) {
             self.decide(home, |worker, _| worker.forget_done(&live));
         }
     }
@@ -200,13 +202,9 @@ impl DeadLetters {
 
     /// Routes letters again that are kept as unroutable, if the catalog or the settings have
     /// changed. Without a DLX in force they are dropped.
-    async fn route_kept_letters(&self, home: Home) {
+    async fn route_kept_letters(&self, home: Home, kept: Vec<(QueueId, Option<DeadLetter>)>) {
         let version = self.catalog.read().routing_version();
-        let kept = self.led.with_machine(home, |machine| {
-            let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
-            machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
-        });
-        for (queue, settings) in kept.unwrap_or_default() {
+        for (queue, settings) in kept {
             let from = self.decide(home, |worker, _| worker.check_from(queue, version, &settings));
             let Some(from) = from else { continue };
             let gone = settings.is_none();
@@ -319,9 +317,7 @@ impl DeadLetters {
 
     /// Repeats notices of room that may have been lost (LET 3).
     fn send_owed_room(&self, home: Home) {
-        let mut owed = Vec::new();
-        self.led.with_machine(home, |machine| machine.owed_room(&mut owed));
-        for effect in &owed {
+        for effect in &self.led.walk(home, Machine::owed_room) {
             if let Effect::Room { queue, to, messages } = effect {
                 self.send_room(*queue, *to, *messages);
             }

@@ -427,10 +427,7 @@ impl Tasks {
             queues.into_iter().filter(|(_, task)| !known(task)).collect::<Vec<_>>()
         };
         let homes = self.led.groups().into_iter().map(Home::Group);
-        let all = homes.filter_map(|home| {
-            self.led.with_machine(home, |machine| machine.tasks().collect::<Vec<_>>())
-        });
-        let found = unknown(all.flatten().collect());
+        let found = unknown(homes.flat_map(|home| self.led.walk(home, Machine::tasks)).collect());
         // The copy may be older than the task.
         if found.is_empty() || !self.catalog_client.read().await {
             return;

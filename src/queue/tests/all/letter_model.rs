@@ -10,7 +10,7 @@ use crate::{
 use quorate_queue::{
     Answer, Batch, Command, DeadLetter, DeathReason, Destination, Effect, Entry, LetterWorker,
     LiveLetters, Machine, MessageHead, Origin, QueueConfig, Record, RecordKey, Reply, Routes, Run,
-    TransferView, Unrouted, Via,
+    TransferView, Unrouted, Via, Walk,
 };
 use quorate_types::{
     CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level,
@@ -358,7 +358,9 @@ impl Cluster {
             let ended = self.copy.ended.contains(&target.target);
             self.proposals.extend(self.worker.retry(&target, ended, self.now));
         }
-        self.worker.forget_done(&LiveLetters::of(machine));
+        let kept = Walk::through(|walk| Some(machine.queues_with_kept(walk)));
+        self.worker
+            .forget_done(&LiveLetters::of(machine, kept.into_iter().map(|(queue, _)| queue)));
     }
 
     /// A client takes messages out of a target, which makes room.
@@ -443,8 +445,7 @@ impl Cluster {
             self.notices.clear();
             for home in HOMES {
                 let world = self.worlds.get_mut(&home).unwrap();
-                world.out.effects.clear();
-                world.machine.owed_room(&mut world.out.effects);
+                world.out.effects = Walk::through(|walk| Some(world.machine.owed_room(walk)));
                 self.take_answers(home);
             }
             (0..self.notices.len()).for_each(|which| self.notice(which));

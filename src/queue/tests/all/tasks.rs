@@ -12,7 +12,7 @@ use crate::{
 use proptest::prelude::*;
 use quorate_queue::{
     Batch, Command, Entry, Machine, Origin, QueueConfig, Record, RecordKey, Reply, Stage, Take,
-    TakeTo, TaskCounts, TaskProgress, TaskStep, TransferAnswer, Via,
+    TakeTo, TaskCounts, TaskProgress, TaskStep, TransferAnswer, Via, Walk,
 };
 use quorate_types::{
     CatalogIndex, Counts, DeliveryNumber, GroupId, Holder, Home, LetterHome, Level, LogIndex,
@@ -186,7 +186,8 @@ fn under_way(machine: &Machine, queue: QueueId) -> BTreeMap<TaskId, u64> {
 fn check_counts(world: &World, forgotten: &mut BTreeMap<(QueueId, TaskId), u64>) {
     let known: BTreeMap<(QueueId, TaskId), TaskCounts> = world
         .machine
-        .tasks()
+        .tasks(&mut Walk::default())
+        .into_iter()
         .filter_map(|(queue, task)| Some(((queue, task), world.machine.task(queue, task)?.counts)))
         .collect();
     for queue in world.machine.queues() {
