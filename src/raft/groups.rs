@@ -16,6 +16,7 @@ use crate::{
     starter::Starter,
     watchdog,
 };
+use futures::future::join_all;
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -300,10 +301,11 @@ impl Groups {
     pub async fn stop(&self) {
         self.shared.stopping.send_replace(true);
         self.inbox.close();
-        for group in self.all() {
+        let ending = self.all().map(async |group| {
             group.replica().checkpoint();
             end(&group).await;
-        }
+        });
+        join_all(ending).await;
     }
 }
 

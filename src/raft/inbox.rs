@@ -116,7 +116,13 @@ impl Inbox {
     /// Handles a notice for one of this crate's services; see [`quorate_rpc::LinkHandler::notice`].
     pub fn notice(&self, origin: &Origin, service: u32) {
         match (self.groups(), Service::of(service)) {
-            (Some(groups), Some(Service::Leaving)) => groups.departures().note(&origin.peer),
+            (Some(groups), Some(Service::Leaving)) => {
+                // The notice of an earlier process may come after the link of its successor.
+                let linked = groups.links.connected(origin.peer.node);
+                if linked.is_none_or(|linked| linked.boot == origin.peer.boot) {
+                    groups.departures().note(&origin.peer);
+                }
+            }
             // Groups that have ended do not hand over to a node, so its departure does not matter.
             (None, Some(Service::Leaving)) => {}
             (_, unexpected) => {

@@ -26,6 +26,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 const BEHIND_MAX: u64 = 64;
 /// Longest wait for a node's answer whether it would take a leadership.
 const READY_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time after which a leadership is offered again: longer than an election among nodes that are ready.
+const OFFER_AGAIN: Duration = Duration::from_millis(400);
 /// Longest wait for a handover by preference.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -228,20 +230,32 @@ pub(crate) async fn transfer(
     if !is_ready(shared, group, to).await {
         return Err(TransferError::Declined);
     }
-    let mut leadership = group.watch_leadership();
-    let trigger = group.raft().trigger().transfer_leader(voter).await;
-    trigger.map_err(|_| TransferError::NotLeader)?;
-    let elected = leadership.wait_for(|leadership| leadership.leader == Some(to));
     tokio::select! {
-        elected = timeout(deadline, elected) => match elected {
-            Ok(Ok(_)) => {
-                group.metrics().transfers.add(1);
-                Ok(())
+        elected = timeout(deadline, offer(shared, group, voter)) => {
+            if elected.map_err(|_| TransferError::Timeout)? != Some(to) {
+                return Err(TransferError::Timeout);
             }
-            Ok(Err(_)) | Err(_) => Err(TransferError::Timeout),
-        },
+            group.metrics().transfers.add(1);
+            Ok(())
+        }
         // The node was asked before it announced its stop.
         () = shared.departures().wait_for(to) => Err(TransferError::Declined),
+    }
+}
+
+/// Offers a group to a voter until another node leads it; returns which. Openraft does not say that the
+/// voter refuses, as it does while it has not flushed its log to the end; after the first offer there are
+/// no new entries, so a later one succeeds.
+async fn offer(shared: &Shared, group: &Group, voter: u64) -> Option<NodeId> {
+    let me = shared.settings.me;
+    let mut leadership = group.watch_leadership();
+    loop {
+        // A group that has ended, or is led by another node, offers nothing.
+        let _ = group.raft().trigger().transfer_leader(voter).await;
+        let elected = leadership.wait_for(|now| now.leader.is_some_and(|leader| leader != me));
+        if let Ok(elected) = timeout(OFFER_AGAIN, elected).await {
+            return elected.ok()?.leader;
+        }
     }
 }
 
@@ -260,7 +274,7 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     );
     let handing = async {
         // More than once, since an election in progress may still be won.
-        while shared.all().any(|group| group.standing().is_elected()) {
+        while shared.all().any(|group| group.standing().is_elected() && has_successors(&group)) {
             join_all(shared.all().map(async |group| hand_over(shared, &group).await)).await;
         }
     };
@@ -279,9 +293,14 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     kept().into_iter().collect()
 }
 
+/// Whether the group has other voters, so that it can be handed over.
+fn has_successors(group: &Group) -> bool {
+    group.voters().len() > 1
+}
+
 /// Tries the other voters in order, repeatedly, until one leads.
 async fn hand_over(shared: &Shared, group: &Group) {
-    while !hand_over_once(shared, group).await {
+    while has_successors(group) && !hand_over_once(shared, group).await {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -6,7 +6,10 @@ use crate::{
         self, Answer, ChannelId, ChannelReport, ConnectionInfo, Delivered, Event, FrontSettings,
         Operation, Pressure, Publish, PublishOutcome, Settle, SocketReport,
     },
-    front::{connection::Connection, connection_state::Reporting, routed::RoutedPublish},
+    front::{
+        connection::Connection, connection_state::Reporting, refusals::Refusal,
+        routed::RoutedPublish,
+    },
     memory::{MemoryBudget, Share},
     views::attempts::LoginProtocol,
 };
@@ -67,6 +70,7 @@ impl client::Connection for Connection {
 
     fn close_channel(&self, channel: ChannelId) {
         self.settle_held(|holder| self.state.is_of(channel, holder));
+        self.state.publishing.held.lock().end_channel(channel);
         self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
         if let Some(ended) = ended {
@@ -104,7 +108,10 @@ impl client::Connection for Connection {
             true => self.client().transactions().take_transaction(channel),
             false => Vec::new(),
         };
-        self.perform(channel, operation, publishes)
+        // Asked for now, since the channel may be closed before the request is carried out.
+        let refusal = follows_publishes(&operation)
+            .then(|| self.state.publishing.held.lock().refusals.later(channel));
+        self.perform(channel, operation, publishes, refusal)
     }
 
     fn roll_back(&self, channel: ChannelId) {
@@ -186,11 +193,12 @@ impl client::Connection for Connection {
 }
 
 /// Whether a request is about what is in a queue, or about what leads there: it must not overtake publishes
-/// of its connection that cannot be routed yet (CON-09, GET-01).
+/// of its connection that cannot be routed yet (CON-09, GET-01, TX-03).
 fn follows_publishes(operation: &Operation) -> bool {
     matches!(
         operation,
         Operation::Cancel(_)
+            | Operation::Commit { .. }
             | Operation::Get { .. }
             | Operation::QueueDeclare(_)
             | Operation::QueuePurge(_)
@@ -204,21 +212,22 @@ fn follows_publishes(operation: &Operation) -> bool {
 }
 
 impl Connection {
-    /// Performs a request of a channel, after the publishes that it must not overtake; `publishes` are
-    /// those of a commit.
+    /// Performs a request of a channel, after the publishes that it must not overtake if it has a
+    /// `refusal`; `publishes` are those of a commit.
     async fn perform(
         &self,
         channel: ChannelId,
         operation: Operation,
         publishes: Vec<RoutedPublish>,
+        refusal: Option<Refusal>,
     ) -> Result<Answer, Exception> {
-        if follows_publishes(&operation) {
+        if let Some(refusal) = refusal {
             let bound = self.node.base.context.operation_timeout();
             // An alarm may hold them for longer.
             let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
             // One of these publishes was refused, so this channel is about to be closed with that error.
             // Requests that the client sent after the publish are not carried out (CHN-06).
-            if let Some(exception) = self.state.publishing.held.lock().refused.get(&channel) {
+            if let Some(exception) = refusal.get() {
                 return Err(exception.clone());
             }
         }

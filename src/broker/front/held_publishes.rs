@@ -5,10 +5,9 @@
 
 use crate::{
     client::{ChannelId, HolderRef, Publish, Settle},
+    front::refusals::Refusals,
     memory::Held,
 };
-use quorate_types::Exception;
-use std::collections::BTreeMap;
 
 /// Publishes that cannot be routed yet: this node has no routing lease (NAM 5), or an earlier
 /// publish is still being sent to its queues. They are bounded by one read of the socket, which is
@@ -18,8 +17,8 @@ pub(crate) struct HeldPublishes {
     publishes: Vec<Publish>,
     /// Settles that the client has sent after them.
     pub(crate) settles: Vec<Settle>,
-    /// Channels with a refused publish, and the error. Cleared when publishes begin to be held again.
-    pub(crate) refused: BTreeMap<ChannelId, Exception>,
+    /// Channels with a refused publish.
+    pub(crate) refusals: Refusals,
     /// A task is routing them, or is sending the publish before them.
     pub(crate) busy: bool,
     memory: Held,
@@ -31,7 +30,7 @@ impl HeldPublishes {
         Self {
             publishes: Vec::new(),
             settles: Vec::new(),
-            refused: BTreeMap::new(),
+            refusals: Refusals::default(),
             busy: false,
             memory,
         }
@@ -40,6 +39,18 @@ impl HeldPublishes {
     /// Holds these publishes after those that are held.
     pub(crate) fn hold(&mut self, publishes: impl IntoIterator<Item = Publish>) {
         self.publishes.extend(publishes);
+        self.count();
+    }
+
+    /// The channel has ended. If one of its publishes was refused, those after it are dropped (CHN-06).
+    pub(crate) fn end_channel(&mut self, channel: ChannelId) {
+        if self.refusals.forget(channel) {
+            self.publishes.retain(|publish| publish.channel != channel);
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
         let bytes: usize = self.publishes.iter().map(|publish| publish.body.len()).sum();
         self.memory.set_about(bytes as u64);
     }

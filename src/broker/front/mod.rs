@@ -32,6 +32,7 @@ pub(crate) mod proposers;
 pub(crate) mod publish;
 pub(crate) mod publish_access;
 pub(crate) mod publisher;
+pub(crate) mod refusals;
 pub(crate) mod relief;
 pub(crate) mod replies;
 pub(crate) mod reply_to;

@@ -10,6 +10,7 @@ use crate::{
         connection_state::ConnectionState,
         publish_access::PublishAccess,
         publisher::Publisher,
+        refusals::Refusals,
         reply_to,
         route_held::{Rest, await_turn},
         routed::RoutedPublish,
@@ -75,7 +76,7 @@ impl Publisher {
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
             held.hold(publishes);
         } else {
-            let Some(rest) = self.route_all(state, publishes, outcomes) else {
+            let Some(rest) = self.route_all(state, publishes, outcomes, &mut held.refusals) else {
                 drop(held);
                 return self.pressure(state);
             };
@@ -83,22 +84,22 @@ impl Publisher {
             spread = Some(rest.spread);
         }
         if !std::mem::replace(&mut held.busy, true) {
-            held.refused.clear();
             let (publisher, state) = (Arc::clone(self), Arc::clone(state));
             self.base.context.spawn(async move { publisher.route_held(state, spread).await });
         }
         Pressure::Wait
     }
 
-    /// Routes publishes in order and sends them, up to one that cannot be sent at once.
+    /// Routes publishes in order and sends them, up to one that cannot be sent at once. Those of channels
+    /// with a refused publish are refused too.
     pub(crate) fn route_all(
         &self,
         connection: &Arc<ConnectionState>,
         publishes: Vec<Publish>,
         outcomes: &mut Vec<PublishOutcome>,
+        refusals: &mut Refusals,
     ) -> Option<Rest> {
         let mut spread = None;
-        let mut refused: BTreeMap<ChannelId, Exception> = BTreeMap::new();
         let mut outgoings = Outgoings::default();
         let mut routed = RoutedPublish::default();
         let mut buffer = BytesMut::new();
@@ -113,7 +114,7 @@ impl Publisher {
             for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 tally.receive(publish.body.len());
-                let outcome = match refused.get(&publish.channel) {
+                let outcome = match refusals.of(publish.channel) {
                     Some(exception) => Err(exception.clone()),
                     None => {
                         let channel = publish.channel;
@@ -124,9 +125,7 @@ impl Publisher {
                         if let Ok(true) = result {
                             spread = self.dispatch(&source, &mut routed, &mut outgoings);
                         }
-                        result.inspect_err(|exception| {
-                            refused.insert(channel, exception.clone());
-                        })
+                        result.inspect_err(|exception| refusals.note(channel, exception))
                     }
                 };
                 tally.count(outcome.as_ref().ok().copied(), confirm, mandatory);
@@ -139,7 +138,7 @@ impl Publisher {
         }
         let rest = spread.map(|spread| Rest {
             spread,
-            publishes: publishes.filter(|it| await_turn(it, &refused, outcomes)).collect(),
+            publishes: publishes.filter(|it| await_turn(it, refusals, outcomes)).collect(),
         });
         tally.add_to(&self.base.context.counters);
         self.send_all(outgoings);

@@ -1,14 +1,14 @@
 //! Routing of publishes that had to wait.
 
 use crate::{
-    client::{ChannelId, Event, Publish, PublishOutcome},
+    client::{Event, Publish, PublishOutcome},
     front::{
         confirm::ConfirmTo, connection_state::ConnectionState, publish::sender_selected,
-        publisher::Publisher, spread::Spread,
+        publisher::Publisher, refusals::Refusals, spread::Spread,
     },
 };
-use quorate_types::{Exception, FieldTable, Message};
-use std::{collections::BTreeMap, sync::Arc};
+use quorate_types::{FieldTable, Message};
+use std::sync::Arc;
 
 /// What could not be routed or sent at once of the publishes of one read.
 #[derive(Debug)]
@@ -50,15 +50,11 @@ impl Publisher {
             .collect();
         let messages: Vec<_> = publishes.iter().map(late_return).collect();
         let mut outcomes = Vec::new();
-        let spread = self.route_all(connection, publishes, &mut outcomes).map(|rest| {
+        let spread = self.route_all(connection, publishes, &mut outcomes, &mut held.refusals);
+        let spread = spread.map(|rest| {
             held.hold(rest.publishes);
             rest.spread
         });
-        for (outcome, (channel, ..)) in outcomes.iter().zip(&identities) {
-            if let PublishOutcome::Refused(exception) = outcome {
-                held.refused.entry(*channel).or_insert_with(|| exception.clone());
-            }
-        }
         held.busy = spread.is_some();
         // The connection's own task settles, so that credits keep their order.
         let may_settle = !held.busy && !held.settles.is_empty();
@@ -86,14 +82,14 @@ impl Publisher {
     }
 }
 
-/// Refuses a publish after one that is being spread, if an earlier publish of its channel was
-/// refused; else it waits for its turn.
+/// Refuses a publish after one that is being spread, if an earlier publish of its channel was refused;
+/// else it waits for its turn.
 pub(crate) fn await_turn(
     publish: &Publish,
-    refused: &BTreeMap<ChannelId, Exception>,
+    refusals: &Refusals,
     outcomes: &mut Vec<PublishOutcome>,
 ) -> bool {
-    let exception = refused.get(&publish.channel);
+    let exception = refusals.of(publish.channel);
     outcomes.push(match exception {
         Some(exception) => PublishOutcome::Refused(exception.clone()),
         None => PublishOutcome::Routed,
@@ -123,12 +119,12 @@ mod tests {
     use super::*;
     use crate::{
         Connection,
-        client::{Connection as _, Operation, Settle, Settlement},
+        client::{ChannelId, Connection as _, Operation, Settle, Settlement},
         testing,
     };
     use bytes::Bytes;
     use futures::FutureExt;
-    use quorate_types::{DeliveryNumber, Properties};
+    use quorate_types::{DeliveryNumber, Exception, Properties, ReplyCode};
 
     fn publish(channel: ChannelId) -> Publish {
         Publish {
@@ -189,6 +185,34 @@ mod tests {
         };
         let (deleted, ()) = tokio::join!(deleted, routing);
         let refused = deleted.err().map(|exception| exception.to_string()).unwrap_or_default();
+        assert!(refused.contains("missing"), "{refused}");
+        let mut outcomes = Vec::new();
+        connection.publish(vec![publish(channel)], &mut outcomes);
+        let is_refused = matches!(outcomes.as_slice(), [PublishOutcome::Refused(_)]);
+        assert!(is_refused, "the connection does not know of the error yet: {outcomes:?}");
+    }
+
+    /// Its publishes that are still held are dropped, and so is a request that has not begun.
+    #[tokio::test]
+    async fn chn_06_a_channel_that_ends_with_a_refused_publish_leaves_nothing() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let (ends, stays) =
+            (ChannelId { number: 1, opened: 0 }, ChannelId { number: 2, opened: 0 });
+        let purge = connection.ask(ends, Operation::QueuePurge("q".try_into().unwrap()));
+        {
+            let mut held = state.publishing.held.lock();
+            held.hold([publish(ends), publish(stays), publish(ends)]);
+            let missing = Exception::new(ReplyCode::NotFound, "missing");
+            held.refusals.note(ends, &missing);
+        }
+        connection.close_channel(ends);
+        connection.close_channel(ChannelId { number: 3, opened: 0 });
+        let left: Vec<_> =
+            state.publishing.held.lock().take().iter().map(|it| it.channel).collect();
+        assert_eq!(left, [stays]);
+        let refused = purge.await.err().map(|exception| exception.to_string()).unwrap_or_default();
         assert!(refused.contains("missing"), "{refused}");
     }
 

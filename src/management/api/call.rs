@@ -111,6 +111,8 @@ pub(crate) enum Content {
     Nothing,
     /// One object, of which columns can be chosen.
     Object(Value),
+    /// Messages that were got, and whether they are in no queue any more: then the answer is not refused.
+    Messages(Value, bool),
     /// JSON that is written already.
     Text(String),
     /// A large list, and the columns that it is sorted by.
@@ -124,6 +126,9 @@ impl fmt::Debug for Content {
         match self {
             Self::Nothing => f.write_str("Nothing"),
             Self::Object(value) => f.debug_tuple("Object").field(value).finish(),
+            Self::Messages(messages, taken) => {
+                f.debug_tuple("Messages").field(messages).field(taken).finish()
+            }
             Self::Text(text) => f.debug_tuple("Text").field(&text.len()).finish(),
             Self::Rows(rows, order) => f.debug_tuple("Rows").field(rows).field(order).finish(),
             Self::List(_, order) => f.debug_tuple("List").field(order).finish_non_exhaustive(),
@@ -153,6 +158,11 @@ impl Answer {
     /// One object.
     pub(crate) fn object(value: Value) -> Self {
         Self::new(200, Content::Object(value))
+    }
+
+    /// Messages that were got; `taken`: they are in no queue any more.
+    pub(crate) fn messages(messages: Value, taken: bool) -> Self {
+        Self::new(200, Content::Messages(messages, taken))
     }
 
     /// JSON that is written already.

@@ -129,7 +129,11 @@ pub(crate) async fn get(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         (connection, got)
     });
     let got = got.await.map_err(|exception| Refusal::of_channel(&exception))?;
-    Ok(Answer::object(got.iter().map(|got| message(got, &wanted)).collect()))
+    let taken = match wanted.mode {
+        AckMode::Requeue | AckMode::RejectRequeue => false,
+        AckMode::Ack | AckMode::Reject => true,
+    };
+    Ok(Answer::messages(got.iter().map(|got| message(got, &wanted)).collect(), taken))
 }
 
 /// A message as it was got.

@@ -65,7 +65,7 @@ pub(crate) use crate::api::caller::Caller;
 use crate::api::cluster::Cluster;
 use crate::api::input::{Bodies, read_body};
 use crate::api::list::Listing;
-use crate::api::output::{Answers, Recipient, holding};
+use crate::api::output::{Answers, Part, Recipient, holding};
 pub(crate) use crate::api::overview::set_cluster_name;
 use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
@@ -100,7 +100,8 @@ const CHANGES_MAX: usize = 32;
 /// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
 /// other requests waiting.
 const TASKS_MAX: usize = 8;
-/// Browses, explanations and dry runs at the same time, which may take seconds each.
+/// Browses, explanations, dry runs and exports of definitions at the same time, which may take seconds
+/// each.
 const LOOKS_MAX: usize = 4;
 /// Gets at the same time, each of which may have many bytes.
 const GETS_MAX: usize = 2;
@@ -159,6 +160,9 @@ impl Turns {
             | Endpoint::DryRunOperatorPolicy
             | Endpoint::DryRunDefinitions
             | Endpoint::DryRunVhostDefinitions => &self.looks,
+            Endpoint::Definitions | Endpoint::VhostDefinitions if method == Method::Get => {
+                &self.looks
+            }
             Endpoint::QueueGet => &self.gets,
             Endpoint::Publish => &self.publishes,
             _ if method == Method::Get => &self.requests,
@@ -266,10 +270,9 @@ impl Service {
             false => Some(turn(self.turns.of(endpoint, call.method), BUSY).await?),
         };
         let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
-        let recipient = Recipient {
-            place: parts.extensions.get().cloned().unwrap_or_default(),
-            is_taken: endpoint == Endpoint::QueueGet,
-        };
+        let place = parts.extensions.get().cloned().unwrap_or_default();
+        let is_taken = matches!(answer.content, Content::Messages(_, true));
+        let recipient = Recipient { place, is_taken };
         respond(answer, listing, &Room { answers: &self.answers, recipient }).await
     }
 
@@ -353,12 +356,20 @@ struct Room<'a> {
     recipient: Recipient,
 }
 
-impl Room<'_> {
-    /// What was asked for; nothing instead of a refusal if the answer must not be refused.
-    fn granted<T>(&self, asked: Result<Option<T>, Refusal>) -> Result<Option<T>, Refusal> {
-        match asked {
+impl<'a> Room<'a> {
+    /// Waits until a large answer may be written; not for ever if it must not be refused.
+    async fn writer(&self) -> Result<Option<SemaphorePermit<'a>>, Refusal> {
+        match self.answers.writer().await {
             Err(_) if self.recipient.is_taken => Ok(None),
-            asked => asked,
+            writer => writer.map(Some),
+        }
+    }
+
+    /// A part for a written answer.
+    async fn part(&self, bytes: usize) -> Result<Option<Part>, Refusal> {
+        match self.answers.part(bytes, &self.recipient).await {
+            Err(_) if self.recipient.is_taken => Ok(Some(self.answers.extra(&self.recipient))),
+            part => part,
         }
     }
 }
@@ -368,16 +379,15 @@ async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Re
     let Answer { status, content, location, silent } = answer;
     let is_large = match &content {
         Content::List(..) | Content::Rows(..) => true,
-        Content::Object(_) => room.recipient.is_taken,
-        Content::Nothing | Content::Text(_) => false,
+        Content::Messages(..) => true,
+        Content::Nothing | Content::Object(_) | Content::Text(_) => false,
     };
-    let writer = if is_large { room.answers.writer().await.map(Some) } else { Ok(None) };
-    let _writer = room.granted(writer)?;
+    let _writer = if is_large { room.writer().await? } else { None };
     let mut response = match text(content, listing).await? {
         None => ().into_response(),
         Some(text) => {
             let uncached = [(header::CACHE_CONTROL, "no-cache")];
-            let part = room.granted(room.answers.part(text.len(), &room.recipient).await)?;
+            let part = room.part(text.len()).await?;
             (JSON_HEADERS, uncached, holding(text, part)).into_response()
         }
     };
@@ -398,7 +408,9 @@ async fn text(content: Content, listing: Listing) -> Result<Option<String>, Refu
     Ok(match content {
         Content::Nothing => None,
         Content::Text(text) => Some(text),
-        Content::Object(value) => Some(listing.of_object(value).to_string()),
+        Content::Object(value) | Content::Messages(value, _) => {
+            Some(listing.of_object(value).to_string())
+        }
         Content::List(items, order) => {
             Some(written(move || listing.of_list(items(), order)).await?)
         }

@@ -63,7 +63,7 @@ pub(crate) struct Recipient {
 pub(crate) struct Part {
     sending: Sending,
     number: u64,
-    _units: OwnedSemaphorePermit,
+    _units: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Part {
@@ -125,7 +125,7 @@ impl Answers {
         tokio::pin!(acquired);
         while Instant::now() < until {
             match timeout(ROOM_RETRY, &mut acquired).await {
-                Ok(Ok(units)) => return Ok(Some(self.given(units, recipient))),
+                Ok(Ok(units)) => return Ok(Some(self.given(Some(units), recipient))),
                 Ok(Err(_)) => break,
                 Err(_) => self.make_room(),
             }
@@ -133,7 +133,13 @@ impl Answers {
         Err(busy())
     }
 
-    fn given(&self, units: OwnedSemaphorePermit, recipient: &Recipient) -> Part {
+    /// A part beyond the bound, for an answer that must not be refused. Its connection is ended like the
+    /// others if it does not read.
+    pub(crate) fn extra(&self, recipient: &Recipient) -> Part {
+        self.given(None, recipient)
+    }
+
+    fn given(&self, units: Option<OwnedSemaphorePermit>, recipient: &Recipient) -> Part {
         let time = if recipient.is_taken { TAKEN_READ_MAX } else { READ_MAX };
         let reader = Reader { place: Weak::clone(&recipient.place), until: Instant::now() + time };
         let mut sending = self.sending.lock();
@@ -237,6 +243,25 @@ mod tests {
         let (taken, others) = tokio::join!(read(&answers, &places, true), others);
         assert!(taken.unwrap() >= TAKEN_READ_MAX);
         assert_eq!(others, [false, true, true], "the first one has waited for too long");
+    }
+
+    /// Messages that found no room are sent all the same, but not for longer than others.
+    #[tokio::test(start_paused = true)]
+    async fn a_part_beyond_the_bound_is_ended_too() {
+        let (answers, places) = (Answers::new(0), Places::default());
+        let _all = answers.part(BYTES_MAX, &Recipient::default()).await.unwrap();
+        let place = places.take("10.0.0.1".parse().unwrap());
+        let recipient = Recipient { place: Arc::downgrade(&place), is_taken: true };
+        assert!(answers.part(BYTES_MAX, &recipient).await.is_err(), "there is no room");
+        let (begun, _part) = (Instant::now(), answers.extra(&recipient));
+        let others =
+            async { while answers.part(BYTES_MAX, &Recipient::default()).await.is_err() {} };
+        tokio::select! {
+            () = place.lost() => {}
+            () = others => unreachable!("the first one does not give up its part"),
+        }
+        let time = begun.elapsed();
+        assert!(TAKEN_READ_MAX <= time && time <= TAKEN_READ_MAX + TURN_MAX, "{time:?}");
     }
 
     #[tokio::test]
