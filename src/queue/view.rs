@@ -10,8 +10,8 @@ use crate::{
     walk::Walk,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId, StartNumber,
-    Timestamp, VhostName, WallTime,
+    CatalogIndex, ConsumerId, DeliveryNumber, NodeId, QueueId, QueueType, ResourceName, SessionId,
+    StartNumber, Timestamp, VhostName, WallTime,
 };
 
 /// A queue as lists and metrics show it.
@@ -56,6 +56,8 @@ pub struct QueueFigures {
     pub ready_bytes: u64,
     /// Number of unacked messages of consumers and gets.
     pub unacknowledged: u64,
+    /// Bytes of their bodies.
+    pub unacknowledged_bytes: u64,
     /// Number of returned messages that wait before they are ready again (RQU-08).
     pub delayed: u64,
     /// Number of attached consumers.
@@ -64,6 +66,8 @@ pub struct QueueFigures {
     pub letters: u64,
     /// When its oldest ready message was enqueued, by the group's clock, as far as it is known.
     pub oldest: Option<Timestamp>,
+    /// Catalog index that its settings were resolved at.
+    pub configured_at: CatalogIndex,
     /// What has passed through it since this replica was loaded.
     pub traffic: Traffic,
 }
@@ -194,6 +198,12 @@ impl Machine {
         })
     }
 
+    /// A queue's figures.
+    #[must_use]
+    pub fn queue_figures(&self, id: QueueId) -> Option<QueueFigures> {
+        self.queues.get(&id).map(|queue| queue.figures())
+    }
+
     /// Figures of the queues of the walk's next part.
     #[must_use]
     pub fn figures(&self, walk: &mut Walk) -> Vec<QueueFigures> {
@@ -265,10 +275,12 @@ impl Queue {
             ready: self.ready(),
             ready_bytes: self.ready_bytes(),
             unacknowledged: self.unacked.messages,
+            unacknowledged_bytes: self.unacked.body_bytes,
             delayed: self.retries(),
             consumers: self.attached,
             letters: self.letters.len(),
             oldest: self.oldest(),
+            configured_at: self.config.resolved_at,
             traffic: self.traffic,
         }
     }

@@ -186,10 +186,13 @@ mod tests {
         let (deleted, ()) = tokio::join!(deleted, routing);
         let refused = deleted.err().map(|exception| exception.to_string()).unwrap_or_default();
         assert!(refused.contains("missing"), "{refused}");
-        let mut outcomes = Vec::new();
-        connection.publish(vec![publish(channel)], &mut outcomes);
-        let is_refused = matches!(outcomes.as_slice(), [PublishOutcome::Refused(_)]);
-        assert!(is_refused, "the connection does not know of the error yet: {outcomes:?}");
+        // The connection does not know of the error yet.
+        state.publishing.held.lock().hold([publish(channel)]);
+        assert!(node.publisher.route_some(&state).is_none());
+        let mut events = Vec::new();
+        connection.events(&mut events).await;
+        let is_error = |event: &&Event| matches!(event, Event::ChannelException { .. });
+        assert_eq!(events.iter().filter(is_error).count(), 2, "{events:?}");
     }
 
     /// Its publishes that are still held are dropped, and so is a request that has not begun.

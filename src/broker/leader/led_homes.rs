@@ -11,7 +11,7 @@ use crate::{
     },
     peers::PeerMessage,
 };
-use quorate_queue::{Command, Machine, Walk};
+use quorate_queue::{Command, Machine};
 use quorate_raft::ProposeError;
 use quorate_storage::{
     CommandEntry,
@@ -91,16 +91,6 @@ impl LedHomes {
             Home::Node(_) => self.local.read(read),
             Home::Group(group) => self.context.groups()?.read(group, read),
         }
-    }
-
-    /// Reads all queues of a home's machine, which is locked for one part of the walk at a time. If this
-    /// node loses the machine meanwhile, the rest is missing.
-    pub(crate) fn walk<T>(
-        &self,
-        home: Home,
-        read: impl Fn(&Machine, &mut Walk) -> Vec<T>,
-    ) -> Vec<T> {
-        Walk::through(|walk| self.with_machine(home, |machine| read(machine, walk)))
     }
 
     /// Begins a leadership of the group, whose state has these last stamps.

@@ -102,15 +102,7 @@ impl Lookup<'_> {
     /// The counts of the replicated ones among those queues.
     #[must_use]
     pub fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
-        let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
-        let is_meant = |entry: &QueueEntry| {
-            let home = entry.id.home;
-            vhosts.contains(&entry.name.vhost)
-                && matches!(home, Home::Group(_))
-                && led.contains(&home)
-        };
-        let entries = self.0.base.catalog.queues_where(is_meant).into_iter();
-        entries.filter_map(|entry| Some((entry.id, self.0.queue_counts(entry.id)?))).collect()
+        self.0.led_counts(vhosts)
     }
 
     /// The user of that name.

@@ -16,10 +16,11 @@ use crate::{
 use quorate_catalog::{
     Binding, Catalog, Destination, ExchangeRecord, ExchangeType, QueueEntry, refusal,
 };
+use quorate_queue::{QueueFigures, Walk};
 use quorate_raft::Group;
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
-    ResourceName, ShortString, VhostName,
+    ResourceName, ShortString, Timestamp, VhostName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -131,8 +132,11 @@ impl Views<'_> {
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
         let homes = node.base.led.homes().into_iter();
-        let of_home =
-            |home| node.base.led.walk(home, |machine, walk| machine.single_active(vhost, walk));
+        let of_home = |home| {
+            Walk::through(|walk| {
+                node.base.led.with_machine(home, |machine| machine.single_active(vhost, walk))
+            })
+        };
         homes.flat_map(of_home).collect()
     }
 
@@ -254,6 +258,21 @@ fn behind(base: &Base, caught_up: bool) -> Vec<GroupId> {
     behind
 }
 
+fn counts(queue: &QueueFigures, now: Option<Timestamp>) -> QueueCounts {
+    QueueCounts {
+        ready: queue.ready,
+        unacknowledged: queue.unacknowledged,
+        delayed: queue.delayed,
+        dead_letters_waiting: queue.letters,
+        consumers: u64::from(queue.consumers),
+        ready_bytes: queue.ready_bytes,
+        unacknowledged_bytes: queue.unacknowledged_bytes,
+        configured_at: queue.configured_at,
+        oldest_age_ms: queue.oldest.zip(now).map(|(oldest, now)| now.ms_since(oldest)),
+        memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
+    }
+}
+
 impl Node {
     pub(crate) fn queue_view(&self, entry: QueueEntry) -> QueueView {
         let home = entry.id.home;
@@ -290,21 +309,25 @@ impl Node {
 
     /// The counts of a queue, if this node leads its group or is its home.
     pub(crate) fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
-        self.base.led.leading(id.home)?;
-        let now = self.base.led.now(id.home);
-        let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
-        Some(QueueCounts {
-            ready: queue.ready,
-            unacknowledged: queue.unacknowledged,
-            delayed: queue.delayed,
-            dead_letters_waiting: queue.letters,
-            consumers: u64::from(queue.consumers),
-            ready_bytes: queue.ready_bytes,
-            unacknowledged_bytes: queue.unacknowledged_bytes,
-            configured_at: queue.config.resolved_at,
-            oldest_age_ms: queue.oldest.zip(now).map(|(oldest, now)| now.ms_since(oldest)),
-            memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
-        })
+        let led = &self.base.led;
+        led.leading(id.home)?;
+        let now = led.now(id.home);
+        let queue = led.with_machine(id.home, |machine| machine.queue_figures(id)).flatten()?;
+        Some(counts(&queue, now))
+    }
+
+    /// The counts of all queues of virtual hosts in the groups that this node leads.
+    pub(crate) fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
+        let led = &self.base.led;
+        let of_group = |group| {
+            let now = led.now(Home::Group(group));
+            let queues = Walk::through(|walk| {
+                led.with_machine(Home::Group(group), |machine| machine.figures(walk))
+            });
+            let meant = queues.into_iter().filter(|queue| vhosts.contains(&queue.name.vhost));
+            meant.map(move |queue| (queue.id, counts(&queue, now)))
+        };
+        led.groups().into_iter().flat_map(of_group).collect()
     }
 
     fn consumer_views(&self, connection: &ConnectionState) -> Vec<ConsumerView> {

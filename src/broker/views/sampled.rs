@@ -5,7 +5,7 @@ use crate::views::{
     attempts::{Attempts, SourceAttempts},
     figures::{ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure},
 };
-use quorate_queue::{Machine, QueueFigures};
+use quorate_queue::{QueueFigures, Walk};
 use quorate_types::{ResourceName, Timestamp};
 
 impl Views<'_> {
@@ -41,7 +41,8 @@ impl Views<'_> {
         let mut all = Vec::new();
         for home in led.homes() {
             let now = led.now(home);
-            let queues = led.walk(home, Machine::figures);
+            let queues =
+                Walk::through(|walk| led.with_machine(home, |machine| machine.figures(walk)));
             all.extend(queues.into_iter().map(|queue| figure(queue, now)));
         }
         all

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
     Answer, Command, DeadLetter, DeathReason, Destination, Effect, LetterWorker, LiveLetters,
-    Machine, Routes, Unrouted, Via,
+    Machine, Routes, Unrouted, Via, Walk,
 };
 use quorate_types::{
     CatalogIndex, Home, LetterHome, LetterNumber, QueueId, ResourceName, WallTime,
@@ -98,6 +98,11 @@ impl DeadLetters {
         self.state.workers.lock().get_mut(&home).map(act)
     }
 
+    /// Reads all queues of a home, which is locked for one part of the walk at a time.
+    fn walk<T>(&self, home: Home, read: fn(&Machine, &mut Walk) -> Vec<T>) -> Vec<T> {
+        Walk::through(|walk| self.led.with_machine(home, |machine| read(machine, walk)))
+    }
+
     /// Calls the worker of a home, if this node leads that home.
     fn decide<T>(
         &self,
@@ -149,7 +154,7 @@ impl DeadLetters {
             for home in homes {
                 self.route_letters(home).await;
                 if all {
-                    let kept = self.led.walk(home, Machine::queues_with_kept);
+                    let kept = self.walk(home, Machine::queues_with_kept);
                     self.forget_done_letters(home, &kept);
                     self.route_kept_letters(home, kept).await;
                     self.send_owed_room(home);
@@ -317,7 +322,7 @@ impl DeadLetters {
 
     /// Repeats notices of room that may have been lost (LET 3).
     fn send_owed_room(&self, home: Home) {
-        for effect in &self.led.walk(home, Machine::owed_room) {
+        for effect in &self.walk(home, Machine::owed_room) {
             if let Effect::Room { queue, to, messages } = effect {
                 self.send_room(*queue, *to, *messages);
             }

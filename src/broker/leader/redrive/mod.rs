@@ -24,7 +24,7 @@ use quorate_catalog::{
     Catalog, CatalogCommand, RouteRequest, TaskCommand, TaskKind, TaskOrder, TaskRecord, TaskState,
     filter_of,
 };
-use quorate_queue::{Command, Machine, TakeTo, TaskProgress, TaskStep};
+use quorate_queue::{Command, Machine, TakeTo, TaskProgress, TaskStep, Walk};
 use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{
@@ -427,7 +427,9 @@ impl Tasks {
             queues.into_iter().filter(|(_, task)| !known(task)).collect::<Vec<_>>()
         };
         let homes = self.led.groups().into_iter().map(Home::Group);
-        let found = unknown(homes.flat_map(|home| self.led.walk(home, Machine::tasks)).collect());
+        let of_home =
+            |home| Walk::through(|walk| self.led.with_machine(home, |machine| machine.tasks(walk)));
+        let found = unknown(homes.flat_map(of_home).collect());
         // The copy may be older than the task.
         if found.is_empty() || !self.catalog_client.read().await {
             return;
