@@ -83,8 +83,10 @@ const LISTS: [&str; 10] = [
     "bindings",
 ];
 
+/// A byte order mark is skipped: some editors write one.
 fn json(text: &str) -> Result<Value, DefinitionsError> {
-    serde_json::from_str(text).map_err(|error| DefinitionsError::Json(error.to_string()))
+    serde_json::from_str(text.trim_start_matches('\u{feff}'))
+        .map_err(|error| DefinitionsError::Json(error.to_string()))
 }
 
 impl Definitions {
@@ -375,6 +377,9 @@ impl Reading<'_> {
 
     fn queue(&mut self, fields: &Fields<'_>) -> Read {
         let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
+        if name.name.is_empty() {
+            return Err(fields.wrong("'name' is empty"));
+        }
         if self.catalog.queue_by_name(&name).is_some() {
             return Ok(());
         }

@@ -19,6 +19,9 @@ pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 /// queues' settings.
 const LETTERS_PARAMETER: &str = "dead_letters_max";
 
+/// The global parameter with the name of the cluster.
+const CLUSTER_NAME: &str = "cluster_name";
+
 /// The component under which definitions have the limits of virtual hosts.
 pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
 
@@ -62,12 +65,14 @@ pub enum ParameterError {
     /// Policies have commands of their own.
     #[error("policies may not be set using this method")]
     Policy,
-    /// Definitions have the limits of virtual hosts among the parameters, so that an import must be able
-    /// to read what has their component.
-    #[error(
-        "component {VHOST_LIMITS}: expected an object whose max-connections and max-queues are integers"
-    )]
+    /// The limits of virtual hosts have commands of their own. Definitions have them among the parameters.
+    #[error("limits of virtual hosts may not be set using this method")]
     VhostLimits,
+    /// The name of the cluster is not a text that can be shown.
+    #[error(
+        "parameter '{CLUSTER_NAME}' must be a text of 1 to 255 bytes without control characters, not {0}"
+    )]
+    ClusterName(String),
     /// The value is longer than [`PARAMETER_BYTES_MAX`].
     #[error("parameter value must not exceed {PARAMETER_BYTES_MAX} bytes")]
     TooLong,
@@ -86,17 +91,15 @@ impl ParameterName {
         matches!(self, Self::Global(name) if name.as_str() == LETTERS_PARAMETER)
     }
 
-    /// True if definitions have limits of virtual hosts under this component.
-    fn is_of_limits(&self) -> bool {
-        matches!(self, Self::Vhost { component, .. } if component.as_str() == VHOST_LIMITS)
+    fn is_of_cluster(&self) -> bool {
+        matches!(self, Self::Global(name) if name.as_str() == CLUSTER_NAME)
     }
 }
 
-/// Whether an import can read the value as limits of a virtual host.
-fn is_limits(value: &serde_json::Value) -> bool {
-    let is_integer =
-        |name: &str| value.get(name).is_none_or(|value| value.is_null() || value.is_i64());
-    value.is_object() && is_integer("max-connections") && is_integer("max-queues")
+/// Whether a cluster may have this name, which monitors show.
+fn is_cluster_name(value: &serde_json::Value) -> bool {
+    let is_fit = |name: &str| (1..=255).contains(&name.len()) && !name.contains(char::is_control);
+    value.as_str().is_some_and(is_fit)
 }
 
 impl ParameterRecord {
@@ -105,10 +108,12 @@ impl ParameterRecord {
     /// # Errors
     /// What [`ParameterError`] names.
     pub fn parse(name: ParameterName, value: &str) -> Result<Self, ParameterError> {
-        if let ParameterName::Vhost { component, .. } = &name
-            && matches!(component.as_bytes(), b"policy" | b"operator_policy")
-        {
-            return Err(ParameterError::Policy);
+        if let ParameterName::Vhost { component, .. } = &name {
+            match component.as_str() {
+                "policy" | "operator_policy" => return Err(ParameterError::Policy),
+                VHOST_LIMITS => return Err(ParameterError::VhostLimits),
+                _ => {}
+            }
         }
         if value.len() > PARAMETER_BYTES_MAX {
             return Err(ParameterError::TooLong);
@@ -117,8 +122,8 @@ impl ParameterRecord {
             Ok(value) if name.is_of_settings() && value.as_u64().is_none_or(|max| max == 0) => {
                 Err(ParameterError::NoBound(value.to_string()))
             }
-            Ok(value) if name.is_of_limits() && !is_limits(&value) => {
-                Err(ParameterError::VhostLimits)
+            Ok(value) if name.is_of_cluster() && !is_cluster_name(&value) => {
+                Err(ParameterError::ClusterName(value.to_string()))
             }
             Ok(value) => Ok(Self { name, value: value.to_string() }),
             Err(_) => Err(ParameterError::Json(crate::term::binary(value))),

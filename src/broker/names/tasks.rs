@@ -156,17 +156,17 @@ impl MessageTasks<'_> {
         Ok(())
     }
 
-    /// Whether a user may let a task go on: as if the user created it.
+    /// Whether a user may control a task: as if the user created it.
     ///
     /// # Errors
     /// 403.
-    pub fn check_resumed(&self, user: &ShortString, task: &TaskRecord) -> Result<(), Exception> {
+    pub fn check_control(&self, user: &ShortString, task: &TaskRecord) -> Result<(), Exception> {
         self.check(user, &TaskRequest::of(&task.order))
     }
 
-    /// Whether a user may see and control a task: as if it consumed the queue.
+    /// Whether a user may see a task: as if it consumed the queue.
     #[must_use]
-    pub fn may_control(&self, user: &ShortString, task: &TaskRecord) -> bool {
+    pub fn may_see(&self, user: &ShortString, task: &TaskRecord) -> bool {
         let name = &task.order.name;
         let who = Who { vhost: &name.vhost, user };
         let catalog = self.0.base.catalog.read();

@@ -63,7 +63,8 @@ fn acl_26_the_second_of_two_importers_is_refused_and_then_finds_the_user() {
 #[test]
 fn acl_26_a_user_without_password_and_hash_cannot_log_in() {
     let mut world = World::new();
-    let given = users(json!([{"name": "guest", "tags": "administrator"}, {"name": "u"}]));
+    let given =
+        users(json!([{"name": "guest", "tags": "administrator"}, {"name": "u", "tags": ""}]));
     assert_eq!(import(&mut world, 1, &given), ["user 'guest'", "user 'u'"]);
     for name in ["guest", "u"] {
         assert_eq!(world.catalog.user(&short(name)).unwrap().password, PasswordHash::default());
@@ -82,6 +83,7 @@ fn acl_26_what_is_no_password_is_refused_and_not_shown() {
         (json!({"name": "u", "password": ["secret"]}), "'password' must be a string"),
         (json!({"name": "u", "password": null}), "'password' must be a string"),
         (json!({"name": "u", "password": "too long"}), "a password has at most 7 bytes"),
+        (json!({"name": "u", "password": "secret"}), "'tags' is missing"),
     ] {
         let refused = read(&world, 1, &users(json!([user]))).unwrap_err().to_string();
         assert_eq!(refused, format!("user 'u': {reason}"));
@@ -115,6 +117,26 @@ fn ctl_14_an_import_names_what_it_changes_and_leaves_the_rest() {
     let binding = "binding from 'kept' to queue 'kept' in vhost '/'";
     assert_eq!(changed, ["policy 'new' in vhost '/'", binding]);
     assert_eq!(world.catalog.exchange(&name("kept")).unwrap().kind, ExchangeType::Fanout);
+}
+
+#[test]
+fn ctl_14_a_queue_has_a_name_and_a_cluster_has_a_text() {
+    let world = World::new();
+    let queues = json!({"queues": [{"vhost": "/", "name": "", "durable": true}]});
+    let refused = read(&world, 1, &queues).unwrap_err().to_string();
+    assert!(refused.contains("'name' is empty"), "{refused}");
+    for name in [json!(5), json!(""), json!("a\nb"), json!("n".repeat(256))] {
+        let given = json!({"global_parameters": [{"name": "cluster_name", "value": name}]});
+        let refused = read(&world, 1, &given).unwrap_err().to_string();
+        assert!(refused.contains("parameter 'cluster_name' must be a text"), "{refused}");
+    }
+    let given = json!({"global_parameters": [{"name": "cluster_name", "value": "prod-1"}]});
+    assert!(read(&world, 1, &given).is_ok());
+}
+
+#[test]
+fn ctl_15_a_byte_order_mark_is_skipped() {
+    assert_eq!(Definitions::check_form("\u{feff}{\"queues\": []}"), Ok(()));
 }
 
 #[test]

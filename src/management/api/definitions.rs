@@ -29,12 +29,15 @@ pub(crate) async fn of_vhost(api: &Api, call: &Call) -> Result<Answer, Refusal> 
     Ok(Answer::object(cut_to(&exported, vhost.as_str())))
 }
 
-/// The definitions of a body.
+/// The definitions of a body; an empty body has none.
 ///
 /// # Errors
 /// 400: they are no text.
 pub(crate) fn text(call: &Call) -> Result<&str, Refusal> {
-    std::str::from_utf8(&call.body).map_err(|_| Refusal::BadRequest("not_json".to_owned()))
+    let text = std::str::from_utf8(&call.body);
+    let text = text.map_err(|_| Refusal::BadRequest("not_json".to_owned()))?;
+    let text = text.trim_start_matches('\u{feff}');
+    Ok(if text.trim().is_empty() { "{}" } else { text })
 }
 
 /// The definitions of a body, placed in a virtual host.
@@ -42,7 +45,7 @@ pub(crate) fn text(call: &Call) -> Result<&str, Refusal> {
 /// # Errors
 /// 400: the body is no JSON object.
 pub(crate) fn text_of_vhost(call: &Call, vhost: &VhostName) -> Result<String, Refusal> {
-    let Ok(Value::Object(given)) = serde_json::from_slice(&call.body) else {
+    let Ok(Value::Object(given)) = serde_json::from_str(text(call)?) else {
         return bad_request("not_json");
     };
     Ok(Value::Object(placed_in(given, vhost.as_str())).to_string())

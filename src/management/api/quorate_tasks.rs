@@ -39,13 +39,13 @@ impl From<TaskError> for Refusal {
     }
 }
 
-/// The tasks that the user may control, or a new one.
+/// The tasks that the user may see, or a new one.
 pub(crate) async fn all(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if call.method == Method::Post {
         return create(api, call).await;
     }
     let tasks = api.broker.tasks().all();
-    let seen = tasks.into_iter().filter(|task| may_control(api, call, task));
+    let seen = tasks.into_iter().filter(|task| may_see(api, call, task));
     let shown: Vec<_> = seen.map(|task| shape(&task)).collect();
     Ok(Answer::list(&["id"], move || shown))
 }
@@ -61,32 +61,34 @@ pub(crate) async fn control(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let control = TaskControl::ALL.into_iter().find(|it| it.name() == name);
     let control = control.ok_or(Refusal::NoObject)?;
     let task = find(api, call).await?;
-    if control == TaskControl::Resume && !call.caller.is_administrator() {
-        api.broker.tasks().check_resumed(&call.caller.user, &task)?;
+    // Who may only read the queue does not stop what another user began.
+    let is_own = task.created_by == call.caller.user && control != TaskControl::Resume;
+    if !is_own && !call.caller.is_administrator() {
+        api.broker.tasks().check_control(&call.caller.user, &task)?;
     }
     let changed = api.broker.tasks().control(task.id, control).await?;
     Ok(Answer::object(shape(&changed)))
 }
 
-fn may_control(api: &Api, call: &Call, task: &TaskRecord) -> bool {
-    call.caller.is_administrator() || api.broker.tasks().may_control(&call.caller.user, task)
+fn may_see(api: &Api, call: &Call, task: &TaskRecord) -> bool {
+    call.caller.is_administrator() || api.broker.tasks().may_see(&call.caller.user, task)
 }
 
-/// The task of the path; one that the user may not control is not there.
+/// The task of the path; one that the user may not see is not there.
 async fn find(api: &Api, call: &Call) -> Result<TaskRecord, Refusal> {
     let id = call.name("task").and_then(|id| id.parse().ok()).map(TaskId);
     let id = id.ok_or(Refusal::NoObject)?;
     let found = api.broker.tasks().find(id).await;
-    found.filter(|task| may_control(api, call, task)).ok_or(Refusal::NoObject)
+    found.filter(|task| may_see(api, call, task)).ok_or(Refusal::NoObject)
 }
 
 async fn create(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let mut request = given(&call.fields()?)?;
+    request.check()?;
     if request.dry_run {
         // It changes nothing, and its client waits.
         request.rate = None;
     }
-    request.check()?;
     api.broker.tasks().check(&call.caller.user, &request)?;
     let dry_run = request.dry_run;
     let tasks = api.broker.tasks();
@@ -127,7 +129,12 @@ fn given(fields: &Fields) -> Result<TaskRequest, Refusal> {
         kind,
         queue: ResourceName { vhost, name },
         to: target(kind, fields.get("to"))?,
-        filter: filter(&fields.object("filter")?)?,
+        filter: match fields.get("filter") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Object(parts)) => filter(parts)?,
+            // Nothing else is taken for an empty one, which selects all messages.
+            Some(_) => return bad_request("filter must be an object"),
+        },
         rate: natural(fields, "rate")?,
         max: natural(fields, "max")?,
         dry_run: fields.flag("dry_run", false)?,
@@ -166,8 +173,8 @@ fn filter(fields: &Map<String, Value>) -> Result<Vec<(ShortString, String)>, Ref
     let text = |part: &str, value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(truth) => Ok(truth.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => {
+        Value::Bool(truth) if part == "header" => Ok(truth.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
             bad_request(format!("filter {part}: must be a text or a number"))
         }
     };
