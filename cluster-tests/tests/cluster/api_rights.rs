@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use crate::browse::{GUEST, USER, api};
+use crate::redrive::knows_tasks;
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::{Cluster, Options};
 use serde_json::{Value, json};
@@ -30,11 +31,11 @@ async fn only_administrators_set_the_bound_of_dead_letters() {
     assert_eq!(put(GUEST, bound).await, 201);
     assert_eq!(api(&cluster, 1, USER, ("DELETE", bound), "").await.0, 401);
     assert_eq!(api(&cluster, 1, GUEST, ("DELETE", bound), "").await.0, 204);
-    // They are limits of virtual hosts, which only administrators set.
+    // They would not be in force.
     let (status, why) = api(
         &cluster,
         1,
-        USER,
+        GUEST,
         ("PUT", "parameters/vhost-limits/%2F/limits"),
         r#"{"value":{"max-queues":0}}"#,
     )
@@ -63,6 +64,7 @@ async fn a_task_of_another_user_is_only_seen_by_who_may_only_read() {
         let published = ask(GUEST, "POST", "exchanges/%2F/amq.default/publish", message).await;
         assert_eq!(published.0, 200);
     }
+    knows_tasks(&cluster).await;
     let (status, created) = ask(GUEST, "POST", "quorate/tasks", task).await;
     assert_eq!(status, 201, "{created}");
     let path = format!("quorate/tasks/{}", created.get("id").expect("an id"));

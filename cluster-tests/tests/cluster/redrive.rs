@@ -28,12 +28,17 @@ const RUN_BOUND: Duration = Duration::from_secs(3_600);
 /// A cluster of three whose machine knows tasks (MEM 15).
 pub(crate) async fn cluster_of_three() -> Cluster {
     let cluster = Cluster::start(3, Options::default()).await;
+    knows_tasks(&cluster).await;
+    cluster
+}
+
+/// Waits until the cluster's machine knows tasks.
+pub(crate) async fn knows_tasks(cluster: &Cluster) {
     eventually("machine version 3", LIFECYCLE_BOUND, || async {
-        let members = Members::by(&cluster, 1).await?;
+        let members = Members::by(cluster, 1).await?;
         hold(members.machine >= 3, || format!("{members:?}"))
     })
     .await;
-    cluster
 }
 
 /// A kill and a restart may take that long.

@@ -4,11 +4,12 @@ use crate::{
     Broker,
     node::Node,
     views::{
-        query::{binding_view, default_exchange, exchange_view},
+        query::{binding_view, counts, default_exchange, exchange_view},
         view::{BindingView, ExchangeView, QueueCounts, QueueView},
     },
 };
 use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
+use quorate_queue::Walk;
 use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostName};
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -102,7 +103,16 @@ impl Lookup<'_> {
     /// The counts of the replicated ones among those queues.
     #[must_use]
     pub fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
-        self.0.led_counts(vhosts)
+        let led = &self.0.base.led;
+        let of_group = |group| {
+            let now = led.now(Home::Group(group));
+            let queues = Walk::through(|walk| {
+                led.with_machine(Home::Group(group), |machine| machine.figures(walk))
+            });
+            let meant = queues.into_iter().filter(|queue| vhosts.contains(&queue.name.vhost));
+            meant.map(move |queue| (queue.id, counts(&queue, now)))
+        };
+        led.groups().into_iter().flat_map(of_group).collect()
     }
 
     /// The user of that name.

@@ -258,7 +258,8 @@ fn behind(base: &Base, caught_up: bool) -> Vec<GroupId> {
     behind
 }
 
-fn counts(queue: &QueueFigures, now: Option<Timestamp>) -> QueueCounts {
+/// The counts that are among a queue's figures; `now` is its home's clock.
+pub(crate) fn counts(queue: &QueueFigures, now: Option<Timestamp>) -> QueueCounts {
     QueueCounts {
         ready: queue.ready,
         unacknowledged: queue.unacknowledged,
@@ -314,20 +315,6 @@ impl Node {
         let now = led.now(id.home);
         let queue = led.with_machine(id.home, |machine| machine.queue_figures(id)).flatten()?;
         Some(counts(&queue, now))
-    }
-
-    /// The counts of all queues of virtual hosts in the groups that this node leads.
-    pub(crate) fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
-        let led = &self.base.led;
-        let of_group = |group| {
-            let now = led.now(Home::Group(group));
-            let queues = Walk::through(|walk| {
-                led.with_machine(Home::Group(group), |machine| machine.figures(walk))
-            });
-            let meant = queues.into_iter().filter(|queue| vhosts.contains(&queue.name.vhost));
-            meant.map(move |queue| (queue.id, counts(&queue, now)))
-        };
-        led.groups().into_iter().flat_map(of_group).collect()
     }
 
     fn consumer_views(&self, connection: &ConnectionState) -> Vec<ConsumerView> {

@@ -51,7 +51,7 @@ fn acl_26_a_password_is_hashed_by_the_importer_and_keeps_its_salt() {
 #[test]
 fn acl_26_the_second_of_two_importers_is_refused_and_then_finds_the_user() {
     let mut world = World::new();
-    let given = users(json!([{"name": "u", "password": "secret"}]));
+    let given = users(json!([{"name": "u", "password": "secret", "tags": ""}]));
     let late = read(&world, 2, &given).unwrap();
     import(&mut world, 1, &given);
     let reply = world.one(late.steps[0].command.clone());

@@ -72,6 +72,11 @@ struct State {
     cycles: Mutex<OncePerMinute<QueueId>>,
 }
 
+/// Reads all queues of a home, which is locked for one part of the walk at a time.
+fn walk<T>(led: &LedHomes, home: Home, read: fn(&Machine, &mut Walk) -> Vec<T>) -> Vec<T> {
+    Walk::through(|walk| led.with_machine(home, |machine| read(machine, walk)))
+}
+
 impl DeadLetters {
     /// State of a node that leads no home.
     pub(crate) fn new(base: &Base) -> Arc<Self> {
@@ -96,11 +101,6 @@ impl DeadLetters {
 
     fn with<T>(&self, home: Home, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         self.state.workers.lock().get_mut(&home).map(act)
-    }
-
-    /// Reads all queues of a home, which is locked for one part of the walk at a time.
-    fn walk<T>(&self, home: Home, read: fn(&Machine, &mut Walk) -> Vec<T>) -> Vec<T> {
-        Walk::through(|walk| self.led.with_machine(home, |machine| read(machine, walk)))
     }
 
     /// Calls the worker of a home, if this node leads that home.
@@ -154,7 +154,7 @@ impl DeadLetters {
             for home in homes {
                 self.route_letters(home).await;
                 if all {
-                    let kept = self.walk(home, Machine::queues_with_kept);
+                    let kept = walk(&self.led, home, Machine::queues_with_kept);
                     self.forget_done_letters(home, &kept);
                     self.route_kept_letters(home, kept).await;
                     self.send_owed_room(home);
@@ -322,7 +322,7 @@ impl DeadLetters {
 
     /// Repeats notices of room that may have been lost (LET 3).
     fn send_owed_room(&self, home: Home) {
-        for effect in &self.walk(home, Machine::owed_room) {
+        for effect in &walk(&self.led, home, Machine::owed_room) {
             if let Effect::Room { queue, to, messages } = effect {
                 self.send_room(*queue, *to, *messages);
             }
