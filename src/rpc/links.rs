@@ -470,12 +470,6 @@ impl Links {
         }
     }
 
-    /// True after [`Links::stop`].
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        *self.0.stopping.borrow()
-    }
-
     fn connection(&self, node: NodeId) -> Option<Arc<Connection>> {
         self.0.linked.read().get(&node).cloned()
     }

@@ -149,8 +149,6 @@ impl CatalogClient {
                         Err(_) => Err(CallError::TimedOut),
                     };
                 }
-                // Nobody is asked any more.
-                Ok(None) if self.context.peers.are_stopped() => return Err(CallError::TimedOut),
                 Ok(None) => tokio::time::sleep(RETRY).await,
                 Err(_) => return Err(CallError::TimedOut),
             }

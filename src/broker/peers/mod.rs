@@ -98,11 +98,6 @@ impl Peers {
         self.links.get()
     }
 
-    /// True once this node has ended its links, which it does last.
-    pub(crate) fn are_stopped(&self) -> bool {
-        self.links().is_some_and(Links::is_stopped)
-    }
-
     /// The process of that node that this one is linked with.
     pub(crate) fn connected(&self, node: NodeId) -> Option<PeerHello> {
         self.links()?.connected(node)
