@@ -88,7 +88,8 @@ pub use objects::{
 };
 pub use output::{CatalogEvent, CatalogOutput};
 pub use parameter::{
-    CommonSettings, PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord,
+    CLUSTER_NAME, CommonSettings, PARAMETER_BYTES_MAX, ParameterError, ParameterName,
+    ParameterRecord,
 };
 pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;

@@ -20,7 +20,7 @@ pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// The global parameter with the name of the cluster.
-const CLUSTER_NAME: &str = "cluster_name";
+pub const CLUSTER_NAME: &str = "cluster_name";
 
 /// The component under which definitions have the limits of virtual hosts.
 pub(crate) const VHOST_LIMITS: &str = "vhost-limits";

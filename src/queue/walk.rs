@@ -1,5 +1,5 @@
-//! Walks over all queues of a machine, in parts: whoever walks locks the machine for one part at a
-//! time.
+//! Reads all queues of a machine in parts of bounded size, so that a reader holds the machine's lock only
+//! while it reads one part.
 
 use crate::{machine::Machine, queue::Queue};
 use quorate_types::QueueId;

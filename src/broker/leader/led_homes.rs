@@ -11,7 +11,7 @@ use crate::{
     },
     peers::PeerMessage,
 };
-use quorate_queue::{Command, Machine};
+use quorate_queue::{Command, Machine, Walk};
 use quorate_raft::ProposeError;
 use quorate_storage::{
     CommandEntry,
@@ -37,6 +37,16 @@ pub(crate) struct LedHomes {
     /// Notified when a batch waits for the log writer.
     pacer: tokio::sync::Notify,
     process: ProcessStart,
+}
+
+/// Reads all queues of a home. Its machine is locked for one part of the walk at a time; if this node loses
+/// the machine meanwhile, the rest is missing.
+pub(crate) fn walk<T>(
+    led: &LedHomes,
+    home: Home,
+    read: impl Fn(&Machine, &mut Walk) -> Vec<T>,
+) -> Vec<T> {
+    Walk::through(|walk| led.with_machine(home, |machine| read(machine, walk)))
 }
 
 impl LedHomes {

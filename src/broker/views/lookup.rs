@@ -2,6 +2,7 @@
 
 use crate::{
     Broker,
+    leader::led_homes::walk,
     node::Node,
     views::{
         query::{binding_view, counts, default_exchange, exchange_view},
@@ -9,7 +10,7 @@ use crate::{
     },
 };
 use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
-use quorate_queue::Walk;
+use quorate_queue::Machine;
 use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostName};
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -106,9 +107,7 @@ impl Lookup<'_> {
         let led = &self.0.base.led;
         let of_group = |group| {
             let now = led.now(Home::Group(group));
-            let queues = Walk::through(|walk| {
-                led.with_machine(Home::Group(group), |machine| machine.figures(walk))
-            });
+            let queues = walk(led, Home::Group(group), Machine::figures);
             let meant = queues.into_iter().filter(|queue| vhosts.contains(&queue.name.vhost));
             meant.map(move |queue| (queue.id, counts(&queue, now)))
         };

@@ -4,6 +4,7 @@ use crate::{
     Broker,
     base::Base,
     front::connection_state::{ConnectionState, Reporting},
+    leader::led_homes::walk,
     node::Node,
     views::{
         administration::{Operator, Views},
@@ -16,7 +17,7 @@ use crate::{
 use quorate_catalog::{
     Binding, Catalog, Destination, ExchangeRecord, ExchangeType, QueueEntry, refusal,
 };
-use quorate_queue::{QueueFigures, Walk};
+use quorate_queue::QueueFigures;
 use quorate_raft::Group;
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
@@ -132,11 +133,8 @@ impl Views<'_> {
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
         let homes = node.base.led.homes().into_iter();
-        let of_home = |home| {
-            Walk::through(|walk| {
-                node.base.led.with_machine(home, |machine| machine.single_active(vhost, walk))
-            })
-        };
+        let of_home =
+            |home| walk(&node.base.led, home, |machine, at| machine.single_active(vhost, at));
         homes.flat_map(of_home).collect()
     }
 

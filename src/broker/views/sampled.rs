@@ -1,11 +1,12 @@
 //! How a node's figures are read.
 
+use crate::leader::led_homes::walk;
 use crate::views::{
     administration::{Operator, Views},
     attempts::{Attempts, SourceAttempts},
     figures::{ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure},
 };
-use quorate_queue::{QueueFigures, Walk};
+use quorate_queue::{Machine, QueueFigures};
 use quorate_types::{ResourceName, Timestamp};
 
 impl Views<'_> {
@@ -41,8 +42,7 @@ impl Views<'_> {
         let mut all = Vec::new();
         for home in led.homes() {
             let now = led.now(home);
-            let queues =
-                Walk::through(|walk| led.with_machine(home, |machine| machine.figures(walk)));
+            let queues = walk(led, home, Machine::figures);
             all.extend(queues.into_iter().map(|queue| figure(queue, now)));
         }
         all

@@ -100,8 +100,7 @@ const CHANGES_MAX: usize = 32;
 /// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
 /// other requests waiting.
 const TASKS_MAX: usize = 8;
-/// Browses, explanations, dry runs and exports of definitions at the same time, which may take seconds
-/// each.
+/// Browses, explanations, dry runs and exports of definitions at the same time. Each may take seconds.
 const LOOKS_MAX: usize = 4;
 /// Gets at the same time, each of which may have many bytes.
 const GETS_MAX: usize = 2;
@@ -378,8 +377,7 @@ impl<'a> Room<'a> {
 async fn respond(answer: Answer, listing: Listing, room: &Room<'_>) -> Result<Response, Refusal> {
     let Answer { status, content, location, silent } = answer;
     let is_large = match &content {
-        Content::List(..) | Content::Rows(..) => true,
-        Content::Messages(..) => true,
+        Content::List(..) | Content::Rows(..) | Content::Messages(..) => true,
         Content::Nothing | Content::Object(_) | Content::Text(_) => false,
     };
     let _writer = if is_large { room.writer().await? } else { None };

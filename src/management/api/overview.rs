@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The global parameter with the cluster's name.
-const CLUSTER_NAME: ShortString = ShortString::from_static("cluster_name");
+const CLUSTER_NAME: ShortString = ShortString::from_static(quorate_catalog::CLUSTER_NAME);
 
 /// The types of exchanges.
 pub(crate) fn exchange_types() -> Value {

@@ -18,7 +18,10 @@ use crate::{
     base::Base,
     context::Context,
     front::proposers::Proposers,
-    leader::{bodies::Bodies, led_homes::LedHomes},
+    leader::{
+        bodies::Bodies,
+        led_homes::{LedHomes, walk},
+    },
     names::{CatalogClient, CatalogCopy, RoutingLease},
     once_per_minute::OncePerMinute,
     peers::PeerMessage,
@@ -29,7 +32,7 @@ use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
     Answer, Command, DeadLetter, DeathReason, Destination, Effect, LetterWorker, LiveLetters,
-    Machine, Routes, Unrouted, Via, Walk,
+    Machine, Routes, Unrouted, Via,
 };
 use quorate_types::{
     CatalogIndex, Home, LetterHome, LetterNumber, QueueId, ResourceName, WallTime,
@@ -70,11 +73,6 @@ struct State {
     workers: Mutex<BTreeMap<Home, Worker>>,
     /// When a cycle of each queue was last logged.
     cycles: Mutex<OncePerMinute<QueueId>>,
-}
-
-/// Reads all queues of a home, which is locked for one part of the walk at a time.
-fn walk<T>(led: &LedHomes, home: Home, read: fn(&Machine, &mut Walk) -> Vec<T>) -> Vec<T> {
-    Walk::through(|walk| led.with_machine(home, |machine| read(machine, walk)))
 }
 
 impl DeadLetters {

@@ -13,7 +13,11 @@ mod look;
 use crate::{
     base::Base,
     context::Context,
-    leader::{bodies::Bodies, dead_letter::route::merged_properties, led_homes::LedHomes},
+    leader::{
+        bodies::Bodies,
+        dead_letter::route::merged_properties,
+        led_homes::{LedHomes, walk},
+    },
     names::{CatalogClient, CatalogCopy, RoutingLease},
 };
 use aim::Aim;
@@ -24,7 +28,7 @@ use quorate_catalog::{
     Catalog, CatalogCommand, RouteRequest, TaskCommand, TaskKind, TaskOrder, TaskRecord, TaskState,
     filter_of,
 };
-use quorate_queue::{Command, Machine, TakeTo, TaskProgress, TaskStep, Walk};
+use quorate_queue::{Command, Machine, TakeTo, TaskProgress, TaskStep};
 use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{
@@ -427,9 +431,7 @@ impl Tasks {
             queues.into_iter().filter(|(_, task)| !known(task)).collect::<Vec<_>>()
         };
         let homes = self.led.groups().into_iter().map(Home::Group);
-        let of_home =
-            |home| Walk::through(|walk| self.led.with_machine(home, |machine| machine.tasks(walk)));
-        let found = unknown(homes.flat_map(of_home).collect());
+        let found = unknown(homes.flat_map(|home| walk(&self.led, home, Machine::tasks)).collect());
         // The copy may be older than the task.
         if found.is_empty() || !self.catalog_client.read().await {
             return;
