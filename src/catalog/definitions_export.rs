@@ -3,10 +3,9 @@
 use crate::{
     definitions_table::to_json,
     delayed::delays_for,
-    limits::{UserLimits, VhostLimits},
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, QueueEntry},
-    parameter::{ParameterName, ParameterRecord, VHOST_LIMITS},
+    parameter::{ParameterName, ParameterRecord},
     policy::{PolicyKind, PolicyRecord},
     record::{PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
 };
@@ -20,17 +19,15 @@ impl Catalog {
     /// virtual host has.
     #[must_use]
     pub fn definitions(&self, version: &str) -> Value {
-        let mut parameters: Vec<Value> = self.vhosts().filter_map(limits_parameter).collect();
-        parameters.extend(self.policies_of_all(PolicyKind::Operator).map(operator_policy));
-        let (mut global, mut of_vhosts) = (Vec::new(), Vec::new());
-        for parameter in self.parameters() {
+        let (mut global, mut parameters) = (Vec::new(), Vec::new());
+        for parameter in self.shown_parameters() {
             let value = parameter.to_json();
             match parameter.name {
                 ParameterName::Global(_) => global.push(value),
-                ParameterName::Vhost { .. } => of_vhosts.push(value),
+                ParameterName::Vhost { .. } => parameters.push(value),
             }
         }
-        parameters.append(&mut of_vhosts);
+        parameters.extend(self.policies_of_all(PolicyKind::Operator).map(operator_policy));
         // The queue of a delayed exchange is made with that exchange, so it is left out.
         let is_kept =
             |queue: &&QueueEntry| queue.owner.is_none() && delays_for(&queue.name.name).is_none();
@@ -81,20 +78,13 @@ fn texts(words: &[ShortString]) -> Vec<&str> {
     words.iter().map(ShortString::as_str).collect()
 }
 
-fn limits_json(limits: [(&str, Option<i64>); 2]) -> Value {
-    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())));
-    Value::Object(set.collect())
-}
-
 fn user(user: &UserRecord) -> Value {
-    let UserLimits { connections_max, channels_max } = user.limits;
     json!({
         "name": user.name.as_str(),
         "password_hash": STANDARD.encode(&user.password.bytes),
         "hashing_algorithm": user.password.algorithm.name(),
         "tags": texts(&user.tags),
-        "limits":
-            limits_json([("max-connections", connections_max), ("max-channels", channels_max)]),
+        "limits": user.limits.to_json(),
     })
 }
 
@@ -113,21 +103,6 @@ fn vhost(vhost: &VhostRecord) -> Value {
     shown.insert("name".to_owned(), vhost.name.as_str().into());
     shown.insert("metadata".to_owned(), Value::Object(fields));
     Value::Object(shown)
-}
-
-/// RabbitMQ keeps a virtual host's limits as a parameter.
-fn limits_parameter(vhost: &VhostRecord) -> Option<Value> {
-    let VhostLimits { connections_max, queues_max } = vhost.limits;
-    let limits = limits_json([("max-connections", connections_max), ("max-queues", queues_max)]);
-    let is_set = connections_max.is_some() || queues_max.is_some();
-    is_set.then(|| {
-        json!({
-            "vhost": vhost.name.as_str(),
-            "component": VHOST_LIMITS,
-            "name": "limits",
-            "value": limits,
-        })
-    })
 }
 
 fn permission(row: &PermissionRecord) -> Value {

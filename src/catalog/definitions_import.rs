@@ -9,11 +9,10 @@ use crate::{
     command::{CatalogCommand, CatalogEntry, CatalogReply},
     definitions_fields::Fields,
     definitions_user::{self, HashPassword},
-    limits::VhostLimits,
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
     output::CatalogOutput,
-    parameter::{ParameterName, ParameterRecord, VHOST_LIMITS},
+    parameter::{ParameterName, ParameterRecord},
     policy::{PolicyKind, PolicyRecord},
     policy_parse::PolicyText,
     queue_entry::{check_queue_properties, resolve_queue_type},
@@ -313,16 +312,6 @@ impl Reading<'_> {
         let (vhost, component) = (fields.short("vhost")?, fields.short("component")?);
         let name = fields.short("name")?;
         match component.as_str() {
-            // RabbitMQ stores virtual host limits as parameters.
-            VHOST_LIMITS => {
-                let limits = fields.required_object("value")?;
-                let limits = VhostLimits {
-                    connections_max: limits.optional_integer("max-connections")?,
-                    queues_max: limits.optional_integer("max-queues")?,
-                };
-                self.access(fields, AccessCommand::SetVhostLimits { vhost, limits });
-                Ok(())
-            }
             "operator_policy" => {
                 let value = fields.required_object("value")?;
                 let policy = policy(PolicyKind::Operator, &vhost, &name, &value)?;
@@ -344,7 +333,7 @@ impl Reading<'_> {
     fn set_parameter(&mut self, fields: &Fields<'_>, name: ParameterName) -> Read {
         let value = fields.value("value")?.to_string();
         let record = ParameterRecord::parse(name, &value).map_err(|error| fields.wrong(error))?;
-        self.step(fields, CatalogCommand::SetParameter(record));
+        self.step(fields, record.set());
         Ok(())
     }
 

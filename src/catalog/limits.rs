@@ -6,11 +6,23 @@ use crate::{
     denial::Denial,
     machine::{Catalog, Vhost},
     output::CatalogOutput,
-    record::CatalogKey,
+    parameter::{ParameterError, ParameterName, ParameterRecord},
+    record::{CatalogKey, VhostRecord},
     refusal,
     server_name::server_named_queue,
 };
 use quorate_types::{Exception, ResourceName, ShortString, VhostName};
+use serde_json::{Map, Value};
+
+/// The component under which RabbitMQ keeps the limits of a virtual host as a runtime parameter.
+pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
+
+/// The name of that parameter.
+pub(crate) const LIMITS_PARAMETER: &str = "limits";
+
+const CONNECTIONS: &str = "max-connections";
+const QUEUES: &str = "max-queues";
+const CHANNELS: &str = "max-channels";
 
 /// A limit as it was set; a negative value means no limit.
 pub type Limit = i64;
@@ -51,7 +63,63 @@ pub fn reached(limit: Option<Limit>, count: u64) -> Option<u64> {
     (count >= limit).then_some(limit)
 }
 
+fn set_limits(limits: [(&str, Option<Limit>); 2]) -> Value {
+    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())));
+    Value::Object(set.collect::<Map<_, _>>())
+}
+
+impl VhostLimits {
+    /// The limits that are set, by RabbitMQ's names.
+    #[must_use]
+    pub fn to_json(self) -> Value {
+        set_limits([(CONNECTIONS, self.connections_max), (QUEUES, self.queues_max)])
+    }
+
+    /// Limits by RabbitMQ's names; those that are not named are not set.
+    ///
+    /// # Errors
+    /// [`ParameterError::VhostLimits`] with the value that is not an object of integers of these names.
+    pub(crate) fn parse(value: &Value) -> Result<Self, ParameterError> {
+        let wrong = |text: String| ParameterError::VhostLimits(text);
+        let Some(fields) = value.as_object() else {
+            return Err(wrong(format!("must be an object, not {value}")));
+        };
+        let mut limits = Self::default();
+        for (name, value) in fields {
+            let limit = match name.as_str() {
+                CONNECTIONS => &mut limits.connections_max,
+                QUEUES => &mut limits.queues_max,
+                _ => return Err(wrong(format!("have no '{name}'"))),
+            };
+            let Some(number) = value.as_i64() else {
+                return Err(wrong(format!("have an integer '{name}', not {value}")));
+            };
+            *limit = Some(number);
+        }
+        Ok(limits)
+    }
+}
+
+impl VhostRecord {
+    /// The limits of the virtual host as the runtime parameter that RabbitMQ keeps them as, if one is set.
+    pub(crate) fn limits_parameter(&self) -> Option<ParameterRecord> {
+        let name = ParameterName::Vhost {
+            vhost: self.name.clone(),
+            component: ShortString::from_static(VHOST_LIMITS),
+            name: ShortString::from_static(LIMITS_PARAMETER),
+        };
+        let is_set = self.limits != VhostLimits::default();
+        is_set.then(|| ParameterRecord { name, value: self.limits.to_json().to_string() })
+    }
+}
+
 impl UserLimits {
+    /// The limits that are set, by RabbitMQ's names.
+    #[must_use]
+    pub fn to_json(self) -> Value {
+        set_limits([(CONNECTIONS, self.connections_max), (CHANNELS, self.channels_max)])
+    }
+
     /// These limits, replaced by those of `other` that are set.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {

@@ -2,10 +2,12 @@
 //! host (VLM-03). Policies have commands of their own.
 
 use crate::{
-    command::CatalogReply,
+    access_command::AccessCommand,
+    command::{CatalogCommand, CatalogReply},
+    limits::{LIMITS_PARAMETER, VHOST_LIMITS, VhostLimits},
     machine::Catalog,
     output::{CatalogEvent, CatalogOutput},
-    record::CatalogKey,
+    record::{CatalogKey, VhostRecord},
     refusal,
 };
 use quorate_queue::LETTERS_MAX;
@@ -21,9 +23,6 @@ const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// The global parameter with the name of the cluster.
 pub const CLUSTER_NAME: &str = "cluster_name";
-
-/// The component under which definitions have the limits of virtual hosts.
-pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
 
 /// What is common to the settings of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +64,9 @@ pub enum ParameterError {
     /// Policies have commands of their own.
     #[error("policies may not be set using this method")]
     Policy,
-    /// The limits of virtual hosts have commands of their own. Definitions have them among the parameters.
-    #[error("limits of virtual hosts may not be set using this method")]
-    VhostLimits,
+    /// The limits of a virtual host are not what they must be.
+    #[error("limits of a virtual host {0}")]
+    VhostLimits(String),
     /// The name of the cluster is not a text that can be shown.
     #[error(
         "parameter '{CLUSTER_NAME}' must be a text of 1 to 255 bytes without control characters, not {0}"
@@ -91,9 +90,38 @@ impl ParameterName {
         matches!(self, Self::Global(name) if name.as_str() == LETTERS_PARAMETER)
     }
 
+    /// True if only administrators may change the parameter: it has effects beyond what its user owns.
+    #[must_use]
+    pub fn is_of_administrators(&self) -> bool {
+        self.is_of_settings() || self.limited_vhost().is_some()
+    }
+
+    /// The virtual host whose limits the parameter is.
+    fn limited_vhost(&self) -> Option<&VhostName> {
+        match self {
+            Self::Vhost { vhost, component, .. } if component.as_str() == VHOST_LIMITS => {
+                Some(vhost)
+            }
+            Self::Vhost { .. } | Self::Global(_) => None,
+        }
+    }
+
+    /// The command that clears the parameter.
+    #[must_use]
+    pub fn clear(self) -> CatalogCommand {
+        match self.limited_vhost() {
+            Some(vhost) => limit(vhost, VhostLimits::default()),
+            None => CatalogCommand::ClearParameter(self),
+        }
+    }
+
     fn is_of_cluster(&self) -> bool {
         matches!(self, Self::Global(name) if name.as_str() == CLUSTER_NAME)
     }
+}
+
+fn limit(vhost: &VhostName, limits: VhostLimits) -> CatalogCommand {
+    CatalogCommand::Access(AccessCommand::SetVhostLimits { vhost: vhost.clone(), limits })
 }
 
 /// Whether a cluster may have this name, which monitors show.
@@ -108,10 +136,13 @@ impl ParameterRecord {
     /// # Errors
     /// What [`ParameterError`] names.
     pub fn parse(name: ParameterName, value: &str) -> Result<Self, ParameterError> {
-        if let ParameterName::Vhost { component, .. } = &name {
+        if let ParameterName::Vhost { component, name, .. } = &name {
             match component.as_str() {
                 "policy" | "operator_policy" => return Err(ParameterError::Policy),
-                VHOST_LIMITS => return Err(ParameterError::VhostLimits),
+                VHOST_LIMITS if name.as_str() != LIMITS_PARAMETER => {
+                    let text = format!("are the parameter '{LIMITS_PARAMETER}', not '{name}'");
+                    return Err(ParameterError::VhostLimits(text));
+                }
                 _ => {}
             }
         }
@@ -125,14 +156,37 @@ impl ParameterRecord {
             Ok(value) if name.is_of_cluster() && !is_cluster_name(&value) => {
                 Err(ParameterError::ClusterName(value.to_string()))
             }
-            Ok(value) => Ok(Self { name, value: value.to_string() }),
+            Ok(value) => {
+                if name.limited_vhost().is_some() {
+                    VhostLimits::parse(&value)?;
+                }
+                Ok(Self { name, value: value.to_string() })
+            }
             Err(_) => Err(ParameterError::Json(crate::term::binary(value))),
         }
     }
 }
 
+impl ParameterRecord {
+    /// The command that sets the parameter.
+    #[must_use]
+    pub fn set(self) -> CatalogCommand {
+        // The value was checked when the parameter was made.
+        let limits = |value: &str| VhostLimits::parse(&serde_json::from_str(value).ok()?).ok();
+        match (self.name.limited_vhost(), limits(&self.value)) {
+            (Some(vhost), Some(limits)) => limit(vhost, limits),
+            _ => CatalogCommand::SetParameter(self),
+        }
+    }
+}
+
 impl Catalog {
-    /// All parameters, global ones first, sorted by name.
+    /// All parameters as clients see them: those that are kept, and the limits of virtual hosts.
+    pub fn shown_parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
+        self.vhosts().filter_map(VhostRecord::limits_parameter).chain(self.parameters())
+    }
+
+    /// All parameters that are kept as such, global ones first, sorted by name.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
         let record = |(name, value): (&ParameterName, &String)| ParameterRecord {
             name: name.clone(),
@@ -141,9 +195,13 @@ impl Catalog {
         self.parameters.iter().map(record)
     }
 
-    /// The parameter of that name.
+    /// The parameter of that name, also if it is the limits of a virtual host.
     #[must_use]
     pub fn parameter(&self, name: &ParameterName) -> Option<ParameterRecord> {
+        if let Some(of) = name.limited_vhost() {
+            let vhost = self.vhosts().find(|vhost| vhost.name == *of)?;
+            return vhost.limits_parameter().filter(|limits| limits.name == *name);
+        }
         let value = self.parameters.get(name)?.clone();
         Some(ParameterRecord { name: name.clone(), value })
     }

@@ -31,17 +31,43 @@ async fn only_administrators_set_the_bound_of_dead_letters() {
     assert_eq!(put(GUEST, bound).await, 201);
     assert_eq!(api(&cluster, 1, USER, ("DELETE", bound), "").await.0, 401);
     assert_eq!(api(&cluster, 1, GUEST, ("DELETE", bound), "").await.0, 204);
-    // They would not be in force.
-    let (status, why) = api(
-        &cluster,
-        1,
-        GUEST,
-        ("PUT", "parameters/vhost-limits/%2F/limits"),
-        r#"{"value":{"max-queues":0}}"#,
-    )
-    .await;
-    assert_eq!(status, 400, "{why}");
-    assert!(why.to_string().contains("may not be set using this method"), "{why}");
+}
+
+/// RabbitMQ keeps the limits of a virtual host as a runtime parameter, and its clients set them as one (VLM-01).
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_set_as_a_parameter_are_in_force_and_only_administrators_set_them() {
+    let cluster = with_user("policymaker").await;
+    let limits = "parameters/vhost-limits/%2F/limits";
+    let ask = async |user, method, path: &str, body: &str| {
+        api(&cluster, 1, user, (method, path), body).await
+    };
+    let none = r#"{"value":{"max-queues":0}}"#;
+    assert_eq!(ask(USER, "PUT", limits, none).await.0, 401);
+    assert_eq!(ask(GUEST, "PUT", limits, none).await.0, 201);
+    assert_eq!(ask(GUEST, "PUT", limits, none).await.0, 204);
+    let shown = json!({
+        "vhost": "/", "component": "vhost-limits", "name": "limits", "value": { "max-queues": 0 },
+    });
+    assert_eq!(ask(GUEST, "GET", limits, "").await, (200, shown.clone()));
+    assert_eq!(ask(GUEST, "GET", "parameters", "").await, (200, json!([shown])));
+    let listed = json!([{ "vhost": "/", "value": { "max-queues": 0 } }]);
+    assert_eq!(ask(GUEST, "GET", "vhost-limits", "").await, (200, listed));
+    let (status, why) = ask(GUEST, "PUT", "queues/%2F/q", "{}").await;
+    assert!(status == 400 && why.to_string().contains("queue limit in vhost"), "{status} {why}");
+    for (path, value, told) in [
+        (limits, r#"{"max-fun":1}"#, "have no 'max-fun'"),
+        (limits, r#"{"max-queues":"1"}"#, "have an integer 'max-queues', not"),
+        (limits, "5", "must be an object, not 5"),
+        ("parameters/vhost-limits/%2F/other", "{}", "are the parameter 'limits', not 'other'"),
+    ] {
+        let (status, why) = ask(GUEST, "PUT", path, &format!(r#"{{"value":{value}}}"#)).await;
+        assert!(status == 400 && why.to_string().contains(told), "{status} {why}");
+    }
+    assert_eq!(ask(USER, "DELETE", limits, "").await.0, 401);
+    assert_eq!(ask(GUEST, "DELETE", limits, "").await.0, 204);
+    assert_eq!(ask(GUEST, "DELETE", limits, "").await.0, 404);
+    assert_eq!(ask(GUEST, "GET", "parameters", "").await, (200, json!([])));
+    assert_eq!(ask(GUEST, "PUT", "queues/%2F/q", "{}").await.0, 201);
 }
 
 /// Who may only read a queue sees its tasks, and controls them only if it could have created them.

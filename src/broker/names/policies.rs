@@ -6,7 +6,7 @@ use crate::{
     views::administration::{Operator, Views},
 };
 use quorate_catalog::{
-    CatalogCommand, CatalogReply, ParameterName, ParameterRecord, PolicyKind, PolicyName,
+    CatalogCommand, CatalogReply, Denial, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
 };
 use quorate_types::{CatalogIndex, Exception, ReplyCode, VhostName};
@@ -64,7 +64,7 @@ impl Operator<'_> {
     /// 404 without the virtual host; 541 when the catalog does not answer.
     pub async fn set_parameter(&self, parameter: ParameterRecord) -> Result<(), Exception> {
         let of_settings = parameter.name.is_of_settings();
-        let index = self.0.queues.change_catalog(CatalogCommand::SetParameter(parameter)).await?;
+        let index = self.0.queues.change_catalog(parameter.set()).await?;
         if of_settings {
             self.0.queues.await_policies(index).await;
         }
@@ -81,7 +81,7 @@ impl Operator<'_> {
             return Err(refusal::no_parameter());
         }
         let of_settings = name.is_of_settings();
-        let index = self.0.queues.change_catalog(CatalogCommand::ClearParameter(name)).await?;
+        let index = self.0.queues.change_catalog(name.clear()).await?;
         if of_settings {
             self.0.queues.await_policies(index).await;
         }
@@ -105,7 +105,7 @@ impl Views<'_> {
             ParameterName::Global(_) => of.is_none(),
             ParameterName::Vhost { vhost, .. } => of == Some(vhost.as_str()),
         };
-        Ok(catalog.parameters().filter(is_of).collect())
+        Ok(catalog.shown_parameters().filter(is_of).collect())
     }
 }
 
@@ -118,6 +118,9 @@ impl Queues {
         match self.base.catalog_client.propose(command).await {
             Ok((index, CatalogReply::Done)) => Ok(index),
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
+            Ok((_, CatalogReply::Denied(Denial::NoSuchVhost(vhost)))) => {
+                Err(refusal::no_such_vhost(&vhost))
+            }
             Ok((_, reply)) => {
                 tracing::error!(?reply, "unexpected reply of the catalog");
                 Err(Exception::new(ReplyCode::InternalError, "unexpected answer of the catalog"))

@@ -5,26 +5,12 @@ use crate::api::call::{Answer, Api, Call};
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
 use quorate_catalog::{AccessCommand, UserLimit, UserLimits, VhostLimits};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 /// A client reads limits by these names.
 const CONNECTIONS: &str = "max-connections";
 const QUEUES: &str = "max-queues";
 const CHANNELS: &str = "max-channels";
-
-fn object(limits: [(&str, Option<i64>); 2]) -> Value {
-    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())));
-    Value::Object(set.collect::<Map<_, _>>())
-}
-
-/// The limits of a user that are set.
-pub(crate) fn of_user(limits: UserLimits) -> Value {
-    object([(CONNECTIONS, limits.connections_max), (CHANNELS, limits.channels_max)])
-}
-
-fn of_vhost(limits: VhostLimits) -> Value {
-    object([(CONNECTIONS, limits.connections_max), (QUEUES, limits.queues_max)])
-}
 
 /// The limits of virtual hosts that have some: of those that the caller sees, or of one.
 pub(crate) fn list_vhosts(api: &Api, call: &Call) -> Result<Answer, Refusal> {
@@ -37,7 +23,8 @@ pub(crate) fn list_vhosts(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         records.retain(|record| usable.contains(&record.name));
     }
     records.retain(|record| record.limits != VhostLimits::default());
-    let shape = |vhost: &str, limits| json!({ "vhost": vhost, "value": of_vhost(limits) });
+    let shape =
+        |vhost: &str, limits: VhostLimits| json!({ "vhost": vhost, "value": limits.to_json() });
     Ok(Answer::list(&["vhost"], move || {
         records.iter().map(|record| shape(record.name.as_str(), record.limits)).collect()
     }))
@@ -52,7 +39,7 @@ pub(crate) fn list_users(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         users.retain(|record| record.name == user);
     }
     users.retain(|record| record.limits != UserLimits::default());
-    let shape = |user: &str, limits| json!({ "user": user, "value": of_user(limits) });
+    let shape = |user: &str, limits: UserLimits| json!({ "user": user, "value": limits.to_json() });
     Ok(Answer::list(&["user"], move || {
         users.iter().map(|record| shape(record.name.as_str(), record.limits)).collect()
     }))
@@ -137,9 +124,9 @@ mod tests {
     fn vlm_01_limits_are_set_one_by_one() {
         let none = VhostLimits::default();
         let set = with_vhost_limit(none, "max-queues", Some(5)).unwrap();
-        assert_eq!(of_vhost(set), json!({ "max-queues": 5 }));
+        assert_eq!(set.to_json(), json!({ "max-queues": 5 }));
         let both = with_vhost_limit(set, "max-connections", Some(-1)).unwrap();
-        assert_eq!(of_vhost(both), json!({ "max-queues": 5, "max-connections": -1 }));
+        assert_eq!(both.to_json(), json!({ "max-queues": 5, "max-connections": -1 }));
         assert_eq!(with_vhost_limit(set, "max-queues", None), Ok(none));
         assert!(with_vhost_limit(none, "max-fun", None).is_err());
         assert!(user_limit("max-queues").is_err() && user_limit("max-channels").is_ok());

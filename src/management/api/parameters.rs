@@ -45,7 +45,8 @@ pub(crate) async fn one(api: &Api, call: &Call, global: bool) -> Result<Answer, 
             (ParameterName::Vhost { vhost, component, name: call.new_name("name")? }, Some(of))
         }
     };
-    if call.method != Method::Get && name.is_of_settings() && !call.caller.is_administrator() {
+    if call.method != Method::Get && name.is_of_administrators() && !call.caller.is_administrator()
+    {
         return Err(not_authorised());
     }
     let parameters = api.broker.views().parameters(of.as_deref())?;

@@ -3,7 +3,6 @@
 use crate::api::body::Fields;
 use crate::api::call::{Answer, Api, Call};
 use crate::api::json::short;
-use crate::api::limits;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -26,7 +25,7 @@ fn shape(user: &UserRecord) -> Value {
         "password_hash": STANDARD.encode(&user.password.bytes),
         "hashing_algorithm": user.password.algorithm.name(),
         "tags": tags,
-        "limits": limits::of_user(user.limits),
+        "limits": user.limits.to_json(),
     })
 }
 
