@@ -16,11 +16,12 @@ SEED=${SEED:-$(date +%s)}
 
 work=$(mktemp -d)
 cleanup() {
+  local code=$?
   [ -z "${load:-}" ] || kill "$load" 2>/dev/null || true
   [ -z "${hog:-}" ] || kill -9 "$hog" 2>/dev/null || true
   "$CLUSTER" down || true
   [ -z "${device:-}" ] || losetup -d "$device" || true
-  rm -rf "$work"
+  if [ $code = 0 ]; then rm -rf "$work"; else echo "what was recorded: $work" >&2; fi
 }
 trap cleanup EXIT
 
