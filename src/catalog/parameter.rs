@@ -167,6 +167,15 @@ impl ParameterRecord {
     }
 }
 
+fn record((name, value): (&ParameterName, &String)) -> ParameterRecord {
+    ParameterRecord { name: name.clone(), value: value.clone() }
+}
+
+/// Limits that an earlier binary kept as a parameter are not in force, and not shown.
+fn is_shown(parameter: &ParameterRecord) -> bool {
+    parameter.name.limited_vhost().is_none()
+}
+
 impl ParameterRecord {
     /// The command that sets the parameter.
     #[must_use]
@@ -183,15 +192,25 @@ impl ParameterRecord {
 impl Catalog {
     /// All parameters as clients see them: those that are kept, and the limits of virtual hosts.
     pub fn shown_parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
-        self.vhosts().filter_map(VhostRecord::limits_parameter).chain(self.parameters())
+        let limits = self.vhosts().filter_map(VhostRecord::limits_parameter);
+        limits.chain(self.parameters().filter(is_shown))
+    }
+
+    /// The parameters of a virtual host as clients see them; with `None` the global ones.
+    #[must_use]
+    pub fn parameters_of(&self, of: Option<&VhostName>) -> Vec<ParameterRecord> {
+        let is_of = |name: &ParameterName| match name {
+            ParameterName::Global(_) => of.is_none(),
+            ParameterName::Vhost { vhost, .. } => of == Some(vhost),
+        };
+        let vhost = of.and_then(|of| self.vhosts.get(of));
+        let limits = vhost.and_then(|vhost| vhost.record.limits_parameter());
+        let kept = self.parameters.iter().filter(|(name, _)| is_of(name)).map(record);
+        limits.into_iter().chain(kept.filter(is_shown)).collect()
     }
 
     /// All parameters that are kept as such, global ones first, sorted by name.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
-        let record = |(name, value): (&ParameterName, &String)| ParameterRecord {
-            name: name.clone(),
-            value: value.clone(),
-        };
         self.parameters.iter().map(record)
     }
 
@@ -199,8 +218,8 @@ impl Catalog {
     #[must_use]
     pub fn parameter(&self, name: &ParameterName) -> Option<ParameterRecord> {
         if let Some(of) = name.limited_vhost() {
-            let vhost = self.vhosts().find(|vhost| vhost.name == *of)?;
-            return vhost.limits_parameter().filter(|limits| limits.name == *name);
+            let limits = self.vhosts.get(of)?.record.limits_parameter();
+            return limits.filter(|limits| limits.name == *name);
         }
         let value = self.parameters.get(name)?.clone();
         Some(ParameterRecord { name: name.clone(), value })

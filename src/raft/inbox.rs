@@ -118,8 +118,7 @@ impl Inbox {
         match (self.groups(), Service::of(service)) {
             (Some(groups), Some(Service::Leaving)) => {
                 // The notice of an earlier process may come after the link of its successor.
-                let linked = groups.links.connected(origin.peer.node);
-                if linked.is_none_or(|linked| linked.boot == origin.peer.boot) {
+                if groups.links.lives(origin.peer.node, origin.peer.boot) {
                     groups.departures().note(&origin.peer);
                 }
             }

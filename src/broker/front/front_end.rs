@@ -13,7 +13,7 @@ use crate::{
     memory::{MemoryBudget, Share},
     views::attempts::LoginProtocol,
 };
-use quorate_types::{Exception, ShortString};
+use quorate_types::{Exception, ReplyCode, ShortString};
 use std::{
     future::Future,
     net::IpAddr,
@@ -222,6 +222,7 @@ impl Connection {
         refusal: Option<Refusal>,
     ) -> Result<Answer, Exception> {
         if let Some(refusal) = refusal {
+            let is_held = self.state.publishing.held.lock().busy;
             let bound = self.node.base.context.operation_timeout();
             // An alarm may hold them for longer.
             let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
@@ -229,6 +230,12 @@ impl Connection {
             // Requests that the client sent after the publish are not carried out (CHN-06).
             if let Some(exception) = refusal.get() {
                 return Err(exception.clone());
+            }
+            // What the channel held has been given back: a commit that has not begun is rolled back (TX-07).
+            let is_commit = matches!(operation, Operation::Commit { .. });
+            if is_held && is_commit && !self.state.is_open(channel) {
+                let text = "the channel was closed before its transaction was committed";
+                return Err(Exception::new(ReplyCode::ChannelError, text));
             }
         }
         self.perform_now(channel, operation, publishes).await

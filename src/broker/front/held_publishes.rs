@@ -44,9 +44,19 @@ impl HeldPublishes {
 
     /// The channel has ended. If one of its publishes was refused, those after it are dropped (CHN-06).
     pub(crate) fn end_channel(&mut self, channel: ChannelId) {
-        if self.refusals.forget(channel) {
+        let holds_publishes = self.publishes.iter().any(|publish| publish.channel == channel);
+        if self.refusals.end(channel, holds_publishes) {
             self.publishes.retain(|publish| publish.channel != channel);
             self.count();
+        }
+    }
+
+    /// The held publishes were taken and routed, but for those that were held again because an earlier one
+    /// `is_spread`.
+    pub(crate) fn routed(&mut self, is_spread: bool) {
+        self.busy = is_spread;
+        if !is_spread {
+            self.refusals.forget_ended();
         }
     }
 

@@ -14,17 +14,21 @@ pub(crate) type Refusal = Arc<OnceLock<Exception>>;
 
 /// The channels of one connection that have had a refused publish or a request that asks for it.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(BTreeMap<ChannelId, Refusal>);
+pub(crate) struct Refusals {
+    of_channels: BTreeMap<ChannelId, Refusal>,
+    /// Channels that have ended before all their publishes were routed.
+    ended: Vec<ChannelId>,
+}
 
 impl Refusals {
     /// The error with which the channel's publishes are refused.
     pub(crate) fn of(&self, channel: ChannelId) -> Option<&Exception> {
-        self.0.get(&channel)?.get()
+        self.of_channels.get(&channel)?.get()
     }
 
     /// What becomes the error of the channel.
     pub(crate) fn later(&mut self, channel: ChannelId) -> Refusal {
-        Arc::clone(self.0.entry(channel).or_default())
+        Arc::clone(self.of_channels.entry(channel).or_default())
     }
 
     /// Notes the error of a channel's publish; the first one counts.
@@ -32,8 +36,27 @@ impl Refusals {
         let _ = self.later(channel).set(exception.clone());
     }
 
-    /// The channel has ended. Returns whether it had a refused publish.
-    pub(crate) fn forget(&mut self, channel: ChannelId) -> bool {
-        self.0.remove(&channel).is_some_and(|refusal| refusal.get().is_some())
+    /// The channel has ended. Returns whether it had a refused publish. If not, its publishes that are
+    /// still held may be refused: then it is remembered until [`Self::forget_ended`].
+    pub(crate) fn end(&mut self, channel: ChannelId, holds_publishes: bool) -> bool {
+        let is_refused = self.of(channel).is_some();
+        if holds_publishes && !is_refused {
+            self.ended.push(channel);
+        } else {
+            self.of_channels.remove(&channel);
+        }
+        is_refused
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_channels.is_empty() && self.ended.is_empty()
+    }
+
+    /// No publish is held any more.
+    pub(crate) fn forget_ended(&mut self) {
+        for channel in self.ended.drain(..) {
+            self.of_channels.remove(&channel);
+        }
     }
 }

@@ -55,7 +55,7 @@ impl Publisher {
             held.hold(rest.publishes);
             rest.spread
         });
-        held.busy = spread.is_some();
+        held.routed(spread.is_some());
         // The connection's own task settles, so that credits keep their order.
         let may_settle = !held.busy && !held.settles.is_empty();
         drop(held);
@@ -124,7 +124,7 @@ mod tests {
     };
     use bytes::Bytes;
     use futures::FutureExt;
-    use quorate_types::{DeliveryNumber, Exception, Properties, ReplyCode};
+    use quorate_types::{DeliveryNumber, Exception, Properties, ReplyCode, ShortString};
 
     fn publish(channel: ChannelId) -> Publish {
         Publish {
@@ -217,6 +217,57 @@ mod tests {
         assert_eq!(left, [stays]);
         let refused = purge.await.err().map(|exception| exception.to_string()).unwrap_or_default();
         assert!(refused.contains("missing"), "{refused}");
+    }
+
+    /// A publish may be refused after its channel has ended. What was noted of it goes with the last held
+    /// publish of the connection.
+    #[tokio::test]
+    async fn chn_06_nothing_is_kept_of_channels_that_have_ended() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let channel = |opened| ChannelId { number: 1, opened };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            let exchange: ShortString = "missing".try_into().unwrap();
+            let missing = |it| Publish { exchange: exchange.clone(), ..publish(channel(it)) };
+            held.hold((0..100).map(missing));
+        }
+        // The commit of an ended channel learns of the refusal too.
+        let commit = connection.ask(channel(7), Operation::Commit { settles: Vec::new() });
+        (0..100).for_each(|opened| connection.close_channel(channel(opened)));
+        assert!(node.publisher.route_some(&state).is_none());
+        let refused = commit.await.err().map(|exception| exception.to_string()).unwrap_or_default();
+        assert!(refused.contains("missing"), "{refused}");
+        assert!(state.publishing.held.lock().refusals.is_empty());
+    }
+
+    /// A commit that waits for held publishes is rolled back if its channel is closed meanwhile: what it
+    /// would settle has been given back, so what it would publish must not be sent (TX-07).
+    #[tokio::test]
+    async fn tx_07_a_commit_that_has_not_begun_ends_with_its_channel() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let (closed, other) =
+            (ChannelId { number: 1, opened: 0 }, ChannelId { number: 2, opened: 0 });
+        connection.open_channel(closed).unwrap();
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(other)]);
+        }
+        let commit = connection.ask(closed, Operation::Commit { settles: Vec::new() });
+        let routing = async {
+            tokio::task::yield_now().await;
+            connection.close_channel(closed);
+            assert!(node.publisher.route_some(&state).is_none());
+            state.publishing.in_flight.wake();
+        };
+        let (committed, ()) = tokio::join!(commit, routing);
+        let why = committed.err().map(|exception| exception.to_string()).unwrap_or_default();
+        assert!(why.contains("closed before its transaction was committed"), "{why}");
     }
 
     /// A message is not settled before the messages made from it are in flight.

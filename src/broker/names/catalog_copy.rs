@@ -60,6 +60,16 @@ impl CatalogCopy {
         found
     }
 
+    /// Those of the queues that have an entry, read like the queues.
+    pub(crate) fn with_entry(&self, queues: &[QueueId]) -> BTreeSet<QueueId> {
+        let mut found = BTreeSet::new();
+        for part in queues.chunks(PART) {
+            let catalog = self.read();
+            found.extend(part.iter().filter(|queue| catalog.queue_by_id(**queue).is_some()));
+        }
+        found
+    }
+
     /// The bindings that are meant, in the order in which they were made, read like the queues.
     pub(crate) fn bindings_where(&self, is_meant: impl Fn(&Binding) -> bool) -> Vec<Binding> {
         in_parts(|after, found| {

@@ -9,7 +9,7 @@ use quorate_catalog::{
     CatalogCommand, CatalogReply, Denial, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
 };
-use quorate_types::{CatalogIndex, Exception, ReplyCode, VhostName};
+use quorate_types::{CatalogIndex, Exception, ReplyCode, ShortString, VhostName};
 use std::sync::Arc;
 
 impl Operator<'_> {
@@ -96,16 +96,18 @@ impl Views<'_> {
     /// 404 without the virtual host.
     pub fn parameters(&self, of: Option<&str>) -> Result<Vec<ParameterRecord>, Exception> {
         let catalog = self.0.base.catalog.read();
-        let is_there = |of: &str| catalog.vhosts().any(|vhost| vhost.name.as_str() == of);
-        if let Some(of) = of.filter(|of| !is_there(of)) {
-            // Too long a name is nobody's.
-            return Err(refusal::no_such_vhost(&VhostName::try_from(of).unwrap_or_default()));
+        // Too long a name is nobody's.
+        let of = of.map(|of| VhostName::try_from(of).unwrap_or_default());
+        match &of {
+            Some(vhost) if !catalog.has_vhost(vhost) => Err(refusal::no_such_vhost(vhost)),
+            _ => Ok(catalog.parameters_of(of.as_ref())),
         }
-        let is_of = |parameter: &ParameterRecord| match &parameter.name {
-            ParameterName::Global(_) => of.is_none(),
-            ParameterName::Vhost { vhost, .. } => of == Some(vhost.as_str()),
-        };
-        Ok(catalog.shown_parameters().filter(is_of).collect())
+    }
+
+    /// The global parameter of that name.
+    #[must_use]
+    pub fn global_parameter(&self, name: ShortString) -> Option<ParameterRecord> {
+        self.0.base.catalog.read().parameter(&ParameterName::Global(name))
     }
 }
 

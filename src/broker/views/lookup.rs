@@ -106,12 +106,20 @@ impl Lookup<'_> {
     pub fn led_counts(&self, vhosts: &BTreeSet<VhostName>) -> Vec<(QueueId, QueueCounts)> {
         let led = &self.0.base.led;
         let of_group = |group| {
-            let now = led.now(Home::Group(group));
-            let queues = walk(led, Home::Group(group), Machine::figures);
-            let meant = queues.into_iter().filter(|queue| vhosts.contains(&queue.name.vhost));
-            meant.map(move |queue| (queue.id, counts(&queue, now)))
+            let home = Home::Group(group);
+            let (term, now) = (led.leading(home), led.now(home));
+            let mut queues = walk(led, home, Machine::figures);
+            // A leader that has been replaced meanwhile does not know the present counts.
+            let is_leader = term.is_some() && led.leading(home) == term;
+            queues.retain(|queue| is_leader && vhosts.contains(&queue.name.vhost));
+            queues.into_iter().map(move |queue| (queue.id, counts(&queue, now)))
         };
-        led.groups().into_iter().flat_map(of_group).collect()
+        let mut all: Vec<_> = led.groups().into_iter().flat_map(of_group).collect();
+        // A queue has its entry in the catalog last. Before, it is in no list.
+        let queues: Vec<_> = all.iter().map(|(queue, _)| *queue).collect();
+        let declared = self.0.base.catalog.with_entry(&queues);
+        all.retain(|(queue, _)| declared.contains(queue));
+        all
     }
 
     /// The user of that name.

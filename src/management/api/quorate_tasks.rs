@@ -71,7 +71,10 @@ pub(crate) async fn control(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 }
 
 fn may_see(api: &Api, call: &Call, task: &TaskRecord) -> bool {
-    call.caller.is_administrator() || api.broker.tasks().may_see(&call.caller.user, task)
+    let caller = &call.caller;
+    caller.is_administrator()
+        || task.created_by == caller.user
+        || api.broker.tasks().may_see(&caller.user, task)
 }
 
 /// The task of the path; one that the user may not see is not there.
