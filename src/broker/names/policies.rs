@@ -9,7 +9,7 @@ use quorate_catalog::{
     CatalogCommand, CatalogReply, Denial, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
 };
-use quorate_types::{CatalogIndex, Exception, ReplyCode, ShortString, VhostName};
+use quorate_types::{CatalogIndex, Exception, ReplyCode, VhostName};
 use std::sync::Arc;
 
 impl Operator<'_> {
@@ -102,12 +102,6 @@ impl Views<'_> {
             Some(vhost) if !catalog.has_vhost(vhost) => Err(refusal::no_such_vhost(vhost)),
             _ => Ok(catalog.parameters_of(of.as_ref())),
         }
-    }
-
-    /// The global parameter of that name.
-    #[must_use]
-    pub fn global_parameter(&self, name: ShortString) -> Option<ParameterRecord> {
-        self.0.base.catalog.read().parameter(&ParameterName::Global(name))
     }
 }
 

@@ -45,7 +45,9 @@ pub(crate) fn exchange_types() -> Value {
 
 /// The name that was set for the cluster.
 pub(crate) fn set_cluster_name(broker: &Broker) -> Option<String> {
-    let set = broker.views().global_parameter(CLUSTER_NAME);
+    let set = broker.views().parameters(None).unwrap_or_default().into_iter();
+    let is_name = |one: &ParameterRecord| one.name == ParameterName::Global(CLUSTER_NAME);
+    let set = set.into_iter().find(is_name);
     set.and_then(|one| serde_json::from_str(&one.value).ok())
 }
 
