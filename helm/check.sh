@@ -167,6 +167,15 @@ forgotten=$(grep -o 'forget_cluster_node, "[0-9]"' "$work/fewer.yaml" | tr -dc '
 [ "$forgotten" = 654 ] || fail "forgotten are '$forgotten', not 6, 5 and 4"
 valid "$work/fewer.yaml"
 
+# Without a port for clients that speak no TLS it names the one with TLS.
+render --values quorate/ci/tls-only.yaml --show-only templates/secret-definitions.yaml >"$work/secret.yaml"
+sed -n 's/^  uri: //p' "$work/secret.yaml" | base64 -d | grep -qE '^amqps://.*:5671/' || fail "the URI with tls.only is another one"
+
+render --values quorate/ci/tls-only.yaml --show-only templates/ingress.yaml >"$work/ingress.yaml"
+for annotation in affinity backend-protocol; do
+  grep -q "nginx.ingress.kubernetes.io/$annotation:" "$work/ingress.yaml" || fail "the Ingress with tls.only lacks $annotation"
+done
+
 # An upgrade restarts the nodes if, and only if, the definitions have changed.
 checksum() { render --dry-run=server "$@" | grep -o 'checksum/definitions: .*'; }
 definitions() {

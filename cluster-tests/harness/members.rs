@@ -68,6 +68,18 @@ impl Members {
         })
     }
 
+    /// The nodes that have a replica of each group.
+    #[must_use]
+    pub fn groups(&self) -> &BTreeMap<u64, BTreeSet<u64>> {
+        &self.nodes
+    }
+
+    /// The asked node is linked with the member, or is it.
+    #[must_use]
+    pub fn runs(&self, node: u64) -> bool {
+        self.running.contains(&node)
+    }
+
     /// The asked node is linked with a member that is called at this address.
     #[must_use]
     pub fn reaches(&self, node: u64, address: &str) -> bool {

@@ -253,10 +253,6 @@ rolled
 ok "a node with a lost volume replaces itself under load (replaceLostVolumes), nothing lost"
 helm uninstall q --wait >/dev/null
 within 150 bash -c '! kubectl get pod q-quorate-1'
-helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait --timeout 120s >/dev/null || fail "helm install of one node"
-helm test one >/dev/null || fail "helm test of one node"
-helm uninstall one --wait >/dev/null
-ok "one node: installed, tested, uninstalled"
 
 # TLS for clients and between nodes; a new certificate, of another authority, under load; nothing without TLS.
 kubectl delete pvc --all >/dev/null
@@ -308,4 +304,15 @@ commands=$(sed -n '/^## Kubernetes$/,/^## What/s/^    //p' "$top/README.md")
 running_are 1 3 || fail "not three running nodes"
 helm uninstall q --wait >/dev/null
 ok "README's three commands"
+# Kubernetes of one node, with one node of Quorate.
+"$CLUSTER" down
+"$CLUSTER" up 1 >/dev/null
+eval "$("$CLUSTER" env)"
+"$CLUSTER" image quorate:e2e "$work/quorate" >/dev/null
+helm install one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --wait --timeout 120s >/dev/null || fail "helm install of one node"
+helm test one >/dev/null || fail "helm test of one node"
+helm upgrade one "$top/helm/quorate" "${install[@]}" --set replicaCount=1 --set config.log_format=json --wait --timeout 120s >/dev/null || fail "helm upgrade of one node"
+helm test one >/dev/null || fail "helm test of the upgraded node"
+helm uninstall one --wait >/dev/null
+ok "one node on a Kubernetes of one: installed, tested, upgraded, uninstalled"
 echo "all in $SECONDS s"

@@ -170,11 +170,35 @@ impl Catalog {
 
     /// MEM 10, MEM 11: no group would be left without a majority if the node's replicas were gone.
     pub(crate) fn check_majorities(&self, node: NodeId) -> Result<(), MemberDenial> {
-        let remains = |replica: &&ReplicaId| replica.node != node && self.can_act(**replica);
-        let has_majority =
-            |it: &BTreeSet<ReplicaId>| it.iter().filter(remains).count() * 2 > it.len();
-        let without = self.placements().find(|(_, it)| !it.candidates().all(has_majority));
+        let without = self.placements().find(|(_, it)| !self.has_majority(it, |it| it != node));
         without.map_or(Ok(()), |(group, _)| Err(MemberDenial::NoMajority { node, group }))
+    }
+
+    /// A group that has its majority by the node's replica while nodes of which `runs` is false are away,
+    /// and one of these. `None` if the node can be taken from all groups now (MEM 11).
+    #[must_use]
+    pub fn needs(&self, node: NodeId, runs: impl Fn(NodeId) -> bool) -> Option<(GroupId, NodeId)> {
+        let acts = |it: &ReplicaId| it.node == node && self.can_act(*it);
+        let stays = |it: NodeId| it != node && runs(it);
+        let acting = self.placements().filter(|(_, it)| it.candidates().flatten().any(acts));
+        acting.filter(|(_, it)| !self.has_majority(it, stays)).find_map(|(group, placement)| {
+            let mut others = placement.candidates().flatten().map(|it| it.node);
+            let away = others.find(|it| *it != node && !runs(*it))?;
+            Some((group, away))
+        })
+    }
+
+    /// Whether the group can have a leader while only nodes of which `runs` is true take part; true for a
+    /// group without a placement.
+    #[must_use]
+    pub fn can_be_led(&self, group: GroupId, runs: impl Fn(NodeId) -> bool) -> bool {
+        self.placement(group).is_none_or(|placement| self.has_majority(placement, runs))
+    }
+
+    /// Whether all candidates have a majority of replicas that can act, on nodes that count.
+    fn has_majority(&self, placement: &PlacementRecord, counts: impl Fn(NodeId) -> bool) -> bool {
+        let acts = |replica: &&ReplicaId| counts(replica.node) && self.can_act(**replica);
+        placement.candidates().all(|it| it.iter().filter(acts).count() * 2 > it.len())
     }
 
     /// A group with a candidate that names the node.

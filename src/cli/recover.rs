@@ -150,8 +150,8 @@ impl fmt::Display for Report<'_> {
         }
         writeln!(
             f,
-            "\nUse it on one data directory only: a second one becomes a second cluster, and the two do not \
-             notice each other.\n"
+            "\nUse it on one data directory only: a second one becomes a second cluster, with its own messages, \
+             and the two never become one again.\n"
         )
     }
 }

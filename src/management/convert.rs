@@ -203,6 +203,7 @@ pub(crate) fn consumer(view: &ConsumerView) -> wire::Consumer {
         id: Some(consumer_id(view.id)),
         activity_status: String::new(),
         exclusive: view.exclusive,
+        timeout_ms: view.timeout_ms,
     }
 }
 
@@ -312,6 +313,7 @@ pub(crate) fn not_forgotten(error: &ForgetError) -> Status {
         ForgetError::NotMember(_) => Status::not_found(text),
         ForgetError::Itself(_)
         | ForgetError::Runs(_)
+        | ForgetError::Needed { .. }
         | ForgetError::Denied(_)
         | ForgetError::TimedOut => Status::unavailable(text),
     }

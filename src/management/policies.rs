@@ -276,7 +276,12 @@ impl Policies for PolicyService {
         request: Request<wire::DefinitionsRequest>,
     ) -> Result<Response<Self::ExportDefinitionsStream>, Status> {
         check(request.into_inner().caller)?;
-        let json = Bytes::from(self.broker.views().export_definitions(&self.facts.product_version));
+        let (broker, version) = (self.broker.clone(), self.facts.product_version.clone());
+        // With many queues that is not for the threads of the broker.
+        let export = move || broker.views().export_definitions(&version);
+        let exported = tokio::task::spawn_blocking(export).await;
+        let exported = exported.map_err(|_| Status::internal("definitions cannot be exported"))?;
+        let json = Bytes::from(exported);
         let chunk = |place: usize| wire::DefinitionsChunk {
             caller: None,
             json: json.slice(place..json.len().min(place + CHUNK_BYTES)),

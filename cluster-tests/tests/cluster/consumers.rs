@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::browse::{GUEST, api};
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -18,6 +19,7 @@ use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A consumer on a channel and a connection of its own.
@@ -335,6 +337,46 @@ async fn cto_01_cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
     .await;
     assert_eq!(get(&channel, "silent").await.as_deref(), Some(&b"a"[..]));
     assert!(patient.status().connected(), "its queue gives it a minute");
+}
+
+/// By the consumer's argument, its queue's, a policy, or the setting.
+#[tokio::test(flavor = "multi_thread")]
+async fn cto_04_lists_of_consumers_show_the_time_in_force() {
+    let options = Options::default().with("--consumer-timeout-ms", "70000");
+    let cluster = Cluster::start(1, options).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let quorum = ("x-queue-type", text("quorum"));
+    let timeout = |ms| ("x-consumer-timeout", int(ms));
+    let policy = ["set_policy", "patient", "^by-policy$", r#"{"consumer-timeout":20000}"#];
+    cluster.ctl(1, &policy).await.succeeded().expect("a policy");
+    for name in ["by-setting", "by-policy"] {
+        declare_with(&channel, name, std::slice::from_ref(&quorum)).await;
+    }
+    for name in ["by-queue", "by-consumer"] {
+        declare_with(&channel, name, &[quorum.clone(), timeout(60_000)]).await;
+    }
+    let own = timeout(50_000);
+    let mut clients = vec![attach(&cluster, 1, "by-consumer", 1, &[own]).await];
+    for name in ["by-setting", "by-policy", "by-queue"] {
+        clients.push(attach(&cluster, 1, name, 1, &[]).await);
+    }
+    let (status, list) = api(&cluster, 1, GUEST, ("GET", "consumers"), "").await;
+    assert_eq!(status, 200, "{list}");
+    let list = list.as_array().cloned().unwrap_or_default();
+    let shown: BTreeMap<String, u64> = list
+        .iter()
+        .filter_map(|it| {
+            let queue = it.pointer("/queue/name")?.as_str()?;
+            Some((queue.to_owned(), it.get("consumer_timeout")?.as_u64()?))
+        })
+        .collect();
+    let expected = [
+        ("by-setting", 70_000),
+        ("by-policy", 20_000),
+        ("by-queue", 60_000),
+        ("by-consumer", 50_000),
+    ];
+    assert_eq!(shown, expected.map(|(name, ms)| (name.to_owned(), ms)).into());
 }
 
 /// A client that has got a message and does not settle it.

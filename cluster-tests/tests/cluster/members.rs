@@ -1,8 +1,9 @@
 //! Nodes come and go: they join, are forgotten and replaced, and the groups move, under load (MEM 3,
 //! MEM 10, MEM 11).
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+use crate::browse::{GUEST, USER, api};
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, open, open_confirming, publish_confirmed,
 };
@@ -10,6 +11,8 @@ use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
@@ -199,4 +202,80 @@ async fn mem_11_a_forgotten_node_ends_and_joins_anew_with_an_empty_directory() {
     node.ready().await;
     at_rest_on(&cluster, &[1, 2, 3, 4]).await;
     serves(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_11_no_node_is_forgotten_while_another_that_its_groups_need_is_away() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    has_members(&cluster).await;
+    at_rest_on(&cluster, &[1, 2, 3]).await;
+    serves(cluster.node(1)).await;
+    cluster.node(2).kill9();
+    notices(&cluster, 2).await;
+    let refused = cluster.ctl(1, &["forget_cluster_node", "3", "--drain"]).await;
+    assert_eq!(refused.code, 69, "{refused:?}");
+    assert!(refused.stderr.contains("while node 2 does not answer"), "{refused:?}");
+    // Two of three nodes are a majority still.
+    serves(cluster.node(1)).await;
+    cluster.node(3).ready().await;
+
+    cluster.node(2).restart().await;
+    let gone = cluster.ctl(1, &["forget_cluster_node", "3", "--drain", "--wait", "60"]).await;
+    gone.succeeded().expect("forgotten");
+    assert!(!cluster.node(3).ends().await.success());
+    at_rest_on(&cluster, &[1, 2]).await;
+    serves(cluster.node(1)).await;
+}
+
+/// Waits until node 1 knows that another one has died.
+async fn notices(cluster: &Cluster, dead: u64) {
+    eventually(&format!("node 1 notices that node {dead} is away"), LIFECYCLE_BOUND, || async {
+        let members = Members::by(cluster, 1).await?;
+        hold(!members.runs(dead), || format!("{members:?}"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
+    let cluster = Cluster::start(5, Options::default().with("--queue-replicas", "3")).await;
+    has_members(&cluster).await;
+    at_rest_on(&cluster, &[1, 2, 3, 4, 5]).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let groups = Members::by(&cluster, 1).await.expect("placements").groups().clone();
+    // One in each group at least.
+    for number in 0..4 * groups.len() {
+        declare_quorum(&channel, &format!("spread-{number}")).await;
+    }
+    let probe = json!({ "password": "p", "tags": "monitoring" }).to_string();
+    assert_eq!(api(&cluster, 1, GUEST, ("PUT", "users/u"), &probe).await.0, 201);
+    let two = |nodes: &&BTreeSet<u64>| nodes.len() == 3 && nodes.contains(&1);
+    let lost = groups.values().find(two).expect("a group of three with node 1");
+    let lost: Vec<u64> = lost.iter().copied().filter(|node| *node != 1).collect();
+    lost.iter().for_each(|node| cluster.node(*node).kill9());
+    for node in &lost {
+        notices(&cluster, *node).await;
+    }
+
+    let node = cluster.node(1);
+    node.kill9();
+    node.spawn();
+    eventually("it waits for the leader of that group", LIFECYCLE_BOUND, || async {
+        let ready = node.get("/health/ready").await?;
+        hold(ready.body.contains("no leader in group"), || format!("{ready:?}"))
+    })
+    .await;
+    node.ready().await;
+    // A user who sees no queue learns that some have no leader, and not which.
+    let check = "health/checks/quorum-queues-without-elected-leaders/all-vhosts";
+    let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
+    assert_eq!((status, &answer["queues"]), (503, &json!([])), "{answer}");
+    let (_, answer) = api(&cluster, 1, GUEST, ("GET", check), "").await;
+    assert_ne!(answer["queues"], json!([]), "{answer}");
+
+    for node in &lost {
+        cluster.node(*node).spawn();
+    }
+    cluster.ready().await;
+    assert_eq!(api(&cluster, 1, USER, ("GET", check), "").await.0, 200);
 }

@@ -1,7 +1,5 @@
 //! Wall clocks that are wrong: they move no expiry (DESIGN §4, *Time*).
 
-#![expect(clippy::expect_used, reason = "tests")]
-
 use quorate_cluster_tests::harness::amqp::{
     declare_with, int, open_confirming, publish_confirmed, text,
 };

@@ -26,6 +26,19 @@ pub enum ForgetError {
          the option --drain"
     )]
     Runs(NodeId),
+    /// A group has its majority by this node's replica while another node is away (MEM 11).
+    #[error(
+        "node {node} cannot be forgotten now: group {group} needs its replica while node {away} does \
+         not answer; start node {away}, or replace it if its disk is lost"
+    )]
+    Needed {
+        /// The node that was to be forgotten.
+        node: NodeId,
+        /// The group that would have no majority.
+        group: GroupId,
+        /// A node with another replica of the group.
+        away: NodeId,
+    },
     /// The catalog refuses it.
     #[error(transparent)]
     Denied(#[from] MemberDenial),
@@ -59,6 +72,9 @@ impl Operator<'_> {
     /// other nodes. It is a member, one that leaves, until that is done. A process that runs is
     /// refused, unless `running` is true: it then ends by itself.
     ///
+    /// The node's replicas vote no more from now on. So the groups must have majorities without them, of
+    /// replicas on nodes that this one reaches: that a node is a member does not say that it ever returns.
+    ///
     /// # Errors
     /// It cannot be forgotten, or there is no majority.
     pub async fn forget_member(&self, node: NodeId, running: bool) -> Result<(), ForgetError> {
@@ -73,6 +89,10 @@ impl Operator<'_> {
         let incarnation = self.directory_of(node)?;
         if !running && base.context.seems_to_live(node) {
             return Err(ForgetError::Runs(node));
+        }
+        let needs = base.catalog.read().needs(node, |it| base.context.is_reachable(it));
+        if let Some((group, away)) = needs {
+            return Err(ForgetError::Needed { node, group, away });
         }
         let forgotten = self.0.cluster.propose(MemberCommand::Forget { node, incarnation }).await;
         forgotten.map_err(|error| {

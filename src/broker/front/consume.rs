@@ -379,7 +379,10 @@ fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, 
 }
 
 /// The consumer's acknowledgement timeout from its arguments, ms (CTO-04, ARG-09).
-fn consumer_timeout(entry: &QueueEntry, arguments: &FieldTable) -> Result<Option<u64>, Exception> {
+pub(crate) fn consumer_timeout(
+    entry: &QueueEntry,
+    arguments: &FieldTable,
+) -> Result<Option<u64>, Exception> {
     const NAME: &str = "x-consumer-timeout";
     let Some(value) = arguments.get(NAME) else { return Ok(None) };
     let reason = match value.as_integer() {

@@ -21,6 +21,10 @@ pub struct QueueFigure {
     pub ready_bytes: u64,
     /// Number of messages that are delivered and not settled.
     pub unacknowledged: u64,
+    /// Bytes of their bodies.
+    pub unacknowledged_bytes: u64,
+    /// Bytes of memory that it uses, about.
+    pub memory_bytes: u64,
     /// Number of returned messages that wait before they are ready again (RQU-08).
     pub delayed: u64,
     /// Number of attached consumers.

@@ -104,6 +104,8 @@ impl Node {
             view.messages_ready += queue.ready;
             view.messages_ready_bytes += queue.ready_bytes;
             view.messages_unacknowledged += queue.unacknowledged;
+            view.messages_unacknowledged_bytes += queue.unacknowledged_bytes;
+            view.queues_memory_bytes += queue.memory_bytes;
             view.messages_delayed += queue.delayed;
             view.dead_letters_waiting += queue.dead_letters_waiting;
         }

@@ -3,7 +3,10 @@
 use crate::{
     Broker,
     base::Base,
-    front::connection_state::{ConnectionState, Reporting},
+    front::{
+        connection_state::{ConnectionState, Reporting},
+        consume::consumer_timeout,
+    },
     leader::led_homes::walk,
     node::Node,
     views::{
@@ -177,17 +180,24 @@ impl Views<'_> {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let node = &self.0;
-        let leaderless = |group: &GroupId| {
-            let home = Home::Group(*group);
+        let is_silent = |group: GroupId| {
+            let home = Home::Group(group);
             node.base.proposers.leader(home).is_none() || !node.front.leader_contact.has_begun(home)
         };
+        // Nobody knows when such a group has a leader again, and clients of other queues can be served.
+        let is_awaited = |group: GroupId| {
+            let runs = |it: NodeId| !node.cluster.is_gone(it);
+            node.base.catalog.read().can_be_led(group, runs)
+        };
+        let groups = node.base.led.queue_groups();
         let awaited = node.base.context.awaited.lock().clone();
+        let behind = behind(&node.base, awaited.caught_up);
         Readiness {
             entrance: awaited.entrance,
             catalog_lease: node.base.lease.is_held(),
             serving: node.base.context.session().is_some(),
-            leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
-            behind: behind(&node.base, awaited.caught_up),
+            leaderless: groups.filter(|it| is_silent(*it) && is_awaited(*it)).collect(),
+            behind: behind.into_iter().filter(|it| is_awaited(*it)).collect(),
             definitions: awaited.definitions,
             drained: *node.clients.drained.borrow(),
         }
@@ -268,8 +278,13 @@ pub(crate) fn counts(queue: &QueueFigures, now: Option<Timestamp>) -> QueueCount
         unacknowledged_bytes: queue.unacknowledged_bytes,
         configured_at: queue.configured_at,
         oldest_age_ms: queue.oldest.zip(now).map(|(oldest, now)| now.ms_since(oldest)),
-        memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
+        memory_bytes: memory_bytes(queue),
     }
+}
+
+/// Bytes of memory that a queue uses, about.
+pub(crate) const fn memory_bytes(queue: &QueueFigures) -> u64 {
+    QUEUE_BYTES + HELD_BYTES * queue.unacknowledged
 }
 
 impl Node {
@@ -324,10 +339,11 @@ impl Node {
             .into_iter()
             .filter(|one| self.clients.consumers.get(one.about.id.number).is_some());
         live.filter_map(|consumer| {
-            let queue = self.base.queue_name(consumer.about.queue)?;
+            let queue = self.base.with_entry(consumer.about.queue, QueueEntry::clone)?;
             Some(ConsumerView {
                 id: consumer.about.id,
-                queue,
+                timeout_ms: consumer_timeout_ms(&self.base, &queue, &consumer.about.arguments),
+                queue: queue.name,
                 connection: connection.id,
                 channel: consumer.about.channel.number,
                 tag: consumer.about.tag.clone(),
@@ -360,12 +376,25 @@ impl Base {
 
     /// Name of a queue in the catalog, or of a connection-bound one of this node.
     pub(crate) fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
-        let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
-        named.or_else(|| {
+        self.with_entry(id, |entry| entry.name.clone())
+    }
+
+    /// Looks at a queue of the catalog, or a connection-bound one of this node.
+    fn with_entry<T>(&self, id: QueueId, look: impl Fn(&QueueEntry) -> T) -> Option<T> {
+        let known = self.catalog.read().queue_by_id(id).map(&look);
+        known.or_else(|| {
             let local = self.led.local.entries.read();
-            local.values().find(|entry| entry.id == id).map(|entry| entry.name.clone())
+            local.values().find(|entry| entry.id == id).map(look)
         })
     }
+}
+
+/// How long a consumer may hold a delivery unsettled, ms (CTO-04).
+fn consumer_timeout_ms(base: &Base, queue: &QueueEntry, arguments: &FieldTable) -> u64 {
+    // The arguments were valid when it began to consume.
+    let own = consumer_timeout(queue, arguments).ok().flatten();
+    let of_queue = || base.catalog.read().config_of(queue).consumer_timeout_ms;
+    own.or_else(of_queue).unwrap_or(base.context.settings.consumer_timeout_ms)
 }
 
 fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {

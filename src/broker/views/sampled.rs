@@ -5,6 +5,7 @@ use crate::views::{
     administration::{Operator, Views},
     attempts::{Attempts, SourceAttempts},
     figures::{ChannelFigure, ConnectionFigure, ExchangeTraffic, Figures, QueueFigure},
+    query::memory_bytes,
 };
 use quorate_queue::{Machine, QueueFigures};
 use quorate_types::{ResourceName, Timestamp};
@@ -86,12 +87,14 @@ impl Operator<'_> {
 
 fn figure(queue: QueueFigures, now: Option<Timestamp>) -> QueueFigure {
     QueueFigure {
+        memory_bytes: memory_bytes(&queue),
         id: queue.id,
         name: queue.name,
         queue_type: queue.queue_type,
         ready: queue.ready,
         ready_bytes: queue.ready_bytes,
         unacknowledged: queue.unacknowledged,
+        unacknowledged_bytes: queue.unacknowledged_bytes,
         delayed: queue.delayed,
         consumers: queue.consumers,
         dead_letters_waiting: queue.letters,

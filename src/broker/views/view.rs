@@ -242,6 +242,8 @@ pub struct ConsumerView {
     pub exclusive: bool,
     /// The arguments of basic.consume.
     pub arguments: FieldTable,
+    /// How long it may hold a delivery unsettled, ms (CTO-04).
+    pub timeout_ms: u64,
 }
 
 /// A resource alarm (ALM-01).
@@ -318,9 +320,10 @@ pub struct Readiness {
     /// The AMQP port is open, and the replicas of this node have caught up enough to serve.
     pub serving: bool,
     /// Queue groups whose leader this node does not know, or has not heard from since its start: consumers of
-    /// their queues would be delivered nothing (DLV 5).
+    /// their queues would be delivered nothing (DLV 5). None that lacks a majority of its nodes for long.
     pub leaderless: Vec<GroupId>,
-    /// Groups whose replica here has not caught up since the start of the process; none once all have.
+    /// Groups whose replica here has not caught up since the start of the process; none once all have, and
+    /// none that lacks a majority of its nodes for long.
     pub behind: Vec<GroupId>,
     /// Why the definitions of the start are not imported yet; `None` if they are.
     pub definitions: Option<String>,
@@ -417,6 +420,10 @@ pub struct MetricsView {
     pub dead_letters_waiting: u64,
     /// Bytes of the bodies of ready messages of the same queues.
     pub messages_ready_bytes: u64,
+    /// Bytes of the bodies of unacknowledged messages of the same queues.
+    pub messages_unacknowledged_bytes: u64,
+    /// Bytes of memory that the same queues use, about.
+    pub queues_memory_bytes: u64,
     /// Counter: publishes received.
     pub received: u64,
     /// Counter: publishes received on channels in confirm mode.

@@ -349,6 +349,17 @@ impl Cluster {
         listed
     }
 
+    /// Has every node hand leaderships to the nodes that should have them.
+    pub(crate) async fn rebalance(&self, operator: &str) {
+        let question = |mut peer: Peer| {
+            let (caller, scope) = (wire::caller(), wire::Scope::Local.into());
+            let request = wire::RebalanceRequest { caller, scope, operator: operator.to_owned() };
+            async move { peer.rebalance(request).await.map(|_| Vec::<()>::new()) }
+        };
+        let broker = self.broker.operator();
+        tokio::join!(broker.rebalance(), self.gather(Vec::new(), question));
+    }
+
     /// Begins or ends the draining of another node.
     ///
     /// # Errors

@@ -8,21 +8,11 @@ use crate::api::json;
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::wire;
-use quorate_types::FieldTable;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// How lists of consumers are sorted.
 const ORDER: &[&str] = &["queue.vhost", "queue.name", "consumer_tag"];
-/// The time to settle a delivery where none is set, by default, ms (CTO-01).
-const TIMEOUT_MS: u64 = 1_800_000;
-
-/// The time that consumers of a queue have to settle a delivery, by its argument, ms (CTO-04).
-pub(crate) fn timeout_ms(queue: &wire::Queue) -> u64 {
-    let arguments = FieldTable::decode(&mut queue.arguments.clone()).unwrap_or_default();
-    let given = arguments.get("x-consumer-timeout").and_then(|value| value.as_integer());
-    given.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(TIMEOUT_MS)
-}
 
 /// The channels of the cluster, by connection and number.
 #[derive(Debug)]
@@ -47,12 +37,7 @@ impl<'a> Channels<'a> {
 }
 
 /// A consumer as lists show it.
-pub(crate) fn shape(
-    known: &VhostConsumer,
-    timeout_ms: u64,
-    channels: &Channels<'_>,
-    names: &Names,
-) -> Value {
+pub(crate) fn shape(known: &VhostConsumer, channels: &Channels<'_>, names: &Names) -> Value {
     let consumer = &known.consumer;
     let channel = channels.of_consumer(consumer);
     let details = channel.map_or_else(
@@ -81,7 +66,7 @@ pub(crate) fn shape(
         "arguments": json::table(&consumer.arguments),
         "active": consumer.activity_status != "waiting",
         "activity_status": consumer.activity_status,
-        "consumer_timeout": timeout_ms,
+        "consumer_timeout": consumer.timeout_ms,
         "channel_details": details,
     })
 }
@@ -101,7 +86,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
             sees_all || channel.is_some_and(|one| one.user == user.as_str())
         };
         let seen = consumers.items.iter().filter(is_seen);
-        seen.map(|one| shape(one, TIMEOUT_MS, &channels, &names)).collect()
+        seen.map(|one| shape(one, &channels, &names)).collect()
     };
     Ok(Answer::list(ORDER, items).without(silent).without(unknown))
 }
@@ -121,11 +106,12 @@ mod tests {
             connection,
             channel: 2,
             activity_status: "waiting".to_owned(),
+            timeout_ms: 60_000,
             ..wire::Consumer::default()
         };
         let known = VhostConsumer { vhost: ShortString::from_static("/"), consumer };
         let channel = wire::Channel { connection, number: 2, ..wire::Channel::default() };
-        let shown = shape(&known, TIMEOUT_MS, &Channels::of(&[channel]), &names());
+        let shown = shape(&known, &Channels::of(&[channel]), &names());
         for key in [
             "consumer_tag",
             "active",
@@ -139,9 +125,10 @@ mod tests {
             assert!(shown.get(key).is_some(), "{key}");
         }
         assert_eq!(shown.get("active"), Some(&json!(false)));
+        assert_eq!(shown.get("consumer_timeout"), Some(&json!(60_000)));
         let number = shown.get("channel_details").and_then(|details| details.get("number"));
         assert_eq!(number, Some(&json!(2)));
-        let lost = shape(&known, TIMEOUT_MS, &Channels::of(&[]), &names());
+        let lost = shape(&known, &Channels::of(&[]), &names());
         assert_eq!(lost.get("channel_details"), Some(&json!({})));
     }
 }

@@ -8,6 +8,11 @@ use serde_json::{Map, Value};
 
 /// The lists of definitions whose objects belong to a virtual host.
 const LISTS: [&str; 5] = ["parameters", "policies", "queues", "exchanges", "bindings"];
+/// What such definitions say of the virtual host itself. It is not imported into another one.
+const OF_VHOST: [&str; 3] = ["metadata", "description", "default_queue_type"];
+/// What definitions of one virtual host say to people.
+const EXPLANATION: &str =
+    "Definitions of a single virtual host. They can be imported into any other one.";
 /// What tells which broker has written definitions.
 const ORIGIN: [&str; 4] = ["rabbit_version", "rabbitmq_version", "product_name", "product_version"];
 
@@ -72,6 +77,13 @@ fn cut_to(all: &Value, vhost: &str) -> Value {
     }
     cut.insert("rabbitmq_definition_format".to_owned(), "single_virtual_host".into());
     cut.insert("original_vhost_name".to_owned(), vhost.into());
+    cut.insert("explanation".to_owned(), EXPLANATION.into());
+    let mut vhosts = all.get("vhosts").and_then(Value::as_array).into_iter().flatten();
+    let itself = vhosts.find(|it| it.get("name").and_then(Value::as_str) == Some(vhost));
+    for name in OF_VHOST {
+        let value = itself.and_then(|it| it.get(name));
+        cut.extend(value.map(|value| (name.to_owned(), value.clone())));
+    }
     for list in LISTS {
         let objects = all.get(list).and_then(Value::as_array).into_iter().flatten();
         let of_vhost = objects
@@ -112,6 +124,7 @@ mod tests {
         let all = json!({
             "rabbit_version": "4",
             "users": [{ "name": "u" }],
+            "vhosts": [{ "name": "/" }, { "name": "v", "metadata": { "description": "d", "tags": [] } }],
             "queues": [{ "name": "a", "vhost": "/" }, { "name": "b", "vhost": "v" }],
             "bindings": [],
         });
@@ -119,6 +132,7 @@ mod tests {
         assert_eq!(cut.get("queues"), Some(&json!([{ "name": "b" }])));
         assert_eq!((cut.get("users"), cut.get("policies")), (None, Some(&json!([]))));
         assert_eq!(cut.get("rabbit_version"), Some(&json!("4")));
+        assert_eq!(cut.get("metadata"), Some(&json!({ "description": "d", "tags": [] })));
         let mut given = cut.as_object().unwrap().clone();
         given.insert("users".to_owned(), json!([{ "name": "intruder" }]));
         let placed = placed_in(given, "w");

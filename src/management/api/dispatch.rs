@@ -20,7 +20,7 @@ pub(crate) async fn dispatch(api: &Api, call: &Call, endpoint: E) -> Result<Answ
         E::Version => Ok(overview::version(api)),
         E::Whoami => Ok(overview::whoami(call)),
         E::Extensions => Ok(overview::extensions()),
-        E::Rebalance => Ok(overview::rebalance()),
+        E::Rebalance => Ok(overview::rebalance(api, call).await),
         E::AuthAttempts => attempts::attempts(api, call, false).await,
         E::AuthAttemptsBySource => attempts::attempts(api, call, true).await,
         E::HashPassword => overview::hashed_password(call),

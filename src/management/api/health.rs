@@ -218,15 +218,19 @@ fn cluster_size(api: &Api) -> Answer {
 async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = match call.name("vhost") {
         Some(_) => BTreeSet::from([call.vhost(api)?]),
-        None => call.vhosts(api)?,
+        None => all_vhosts(api),
     };
     let queues = api.cluster.own_queues(vhosts).await;
-    let leaderless: Vec<Value> = queues.iter().filter(|one| one.leader == 0).map(queue).collect();
-    if leaderless.is_empty() {
+    let mut leaderless = queues.iter().filter(|one| one.leader == 0).peekable();
+    if leaderless.peek().is_none() {
         return Ok(ok());
     }
+    // The health is that of all queues. Names only of those that the caller sees.
+    let seen = call.vhosts(api)?;
+    let named = leaderless.filter(|one| seen.iter().any(|vhost| vhost.as_str() == one.vhost));
+    let named: Vec<Value> = named.map(queue).collect();
     let reason = "Detected quorum queues without an elected leader";
-    Ok(failed(reason, json!({ "queues": leaderless })))
+    Ok(failed(reason, json!({ "queues": named })))
 }
 
 #[cfg(test)]

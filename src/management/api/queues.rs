@@ -257,10 +257,9 @@ async fn consumer_details(
     let (consumers, channels) =
         tokio::join!(api.cluster.consumers(&vhosts), api.cluster.channels());
     let of_queue = consumers.items.iter().filter(|one| one.consumer.queue == known.queue.name);
-    let timeout = consumers::timeout_ms(&known.queue);
     let silent = channels.silent;
     let channels = Channels::of(&channels.items);
-    let shape = |one| consumers::shape(one, timeout, &channels, names);
+    let shape = |one| consumers::shape(one, &channels, names);
     let shown = of_queue.map(shape).collect();
     (shown, [consumers.silent, silent].concat())
 }

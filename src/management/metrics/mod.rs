@@ -303,7 +303,7 @@ fn queues(page: &mut Page, view: &MetricsView) {
         ),
         (
             "rabbitmq_queue_messages",
-            "Sum of ready and unacknowledged messages - total queue depth",
+            "Sum of all messages: ready, unacknowledged, delayed, and dead letters that wait - total queue depth",
             ready + unacknowledged + waiting,
         ),
         (
@@ -315,6 +315,21 @@ fn queues(page: &mut Page, view: &MetricsView) {
             "rabbitmq_queue_messages_ready_bytes",
             "Size in bytes of ready messages",
             view.messages_ready_bytes,
+        ),
+        (
+            "rabbitmq_queue_messages_unacked_bytes",
+            "Size in bytes of all unacknowledged messages",
+            view.messages_unacknowledged_bytes,
+        ),
+        (
+            "rabbitmq_queue_messages_bytes",
+            "Size in bytes of ready and unacknowledged messages",
+            view.messages_ready_bytes + view.messages_unacknowledged_bytes,
+        ),
+        (
+            "rabbitmq_queue_process_memory_bytes",
+            "Memory in bytes that the queues use, about",
+            view.queues_memory_bytes,
         ),
     ];
     for (name, help, value) in gauges {

@@ -60,7 +60,7 @@ pub(super) fn queue_coarse(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
             (
                 "queue_messages",
                 "gauge",
-                "Sum of ready and unacknowledged messages - total queue depth",
+                "Sum of all messages: ready, unacknowledged, delayed, and dead letters that wait - total queue depth",
                 |queue| {
                     queue.ready + queue.unacknowledged + queue.delayed + queue.dead_letters_waiting
                 },
@@ -78,7 +78,7 @@ pub(super) fn queue_consumers(page: &mut Page, prefix: &str, scrape: &Scrape<'_>
 
 /// `queue_metrics`.
 pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) {
-    let rows: [Row<'_, QueueFigure>; 4] = [
+    let rows: [Row<'_, QueueFigure>; 7] = [
         (
             "queue_consumer_utilisation",
             "gauge",
@@ -94,6 +94,24 @@ pub(super) fn queue_metrics(page: &mut Page, prefix: &str, scrape: &Scrape<'_>) 
         ("queue_messages_ready_bytes", "gauge", "Size in bytes of ready messages", |queue| {
             queue.ready_bytes
         }),
+        (
+            "queue_messages_unacked_bytes",
+            "gauge",
+            "Size in bytes of all unacknowledged messages",
+            |queue| queue.unacknowledged_bytes,
+        ),
+        (
+            "queue_messages_bytes",
+            "gauge",
+            "Size in bytes of ready and unacknowledged messages",
+            |queue| queue.ready_bytes + queue.unacknowledged_bytes,
+        ),
+        (
+            "queue_process_memory_bytes",
+            "gauge",
+            "Memory in bytes that the queue uses, about",
+            |queue| queue.memory_bytes,
+        ),
         (
             "queue_dead_letters_waiting",
             "gauge",

@@ -97,6 +97,8 @@ fn figures() -> Figures {
         ready,
         ready_bytes: 7 * ready,
         unacknowledged: 1,
+        unacknowledged_bytes: 7,
+        memory_bytes: 1_064,
         delayed: 1,
         consumers: 2,
         dead_letters_waiting: 0,

@@ -19,6 +19,8 @@ fn queue(index: u64, traffic: Traffic) -> QueueFigure {
         ready: traffic.published - traffic.acknowledged,
         ready_bytes: 0,
         unacknowledged: 0,
+        unacknowledged_bytes: 0,
+        memory_bytes: 0,
         delayed: 0,
         consumers: 0,
         dead_letters_waiting: 0,

@@ -260,6 +260,7 @@ impl Source for World {
             prefetch: 10,
             exclusive: self.id == 1,
             arguments: FieldTable::default(),
+            timeout_ms: 1_800_000,
         }]
     }
 
