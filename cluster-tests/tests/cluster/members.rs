@@ -220,7 +220,7 @@ async fn mem_11_no_node_is_forgotten_while_another_that_its_groups_need_is_away(
     cluster.node(3).ready().await;
 
     cluster.node(2).restart().await;
-    let gone = cluster.ctl(1, &["forget_cluster_node", "3", "--drain", "--wait", "60"]).await;
+    let gone = cluster.ctl(1, &["forget_cluster_node", "3", "--drain", "--wait", "120"]).await;
     gone.succeeded().expect("forgotten");
     assert!(!cluster.node(3).ends().await.success());
     at_rest_on(&cluster, &[1, 2]).await;
@@ -277,5 +277,9 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
         cluster.node(*node).spawn();
     }
     cluster.ready().await;
-    assert_eq!(api(&cluster, 1, USER, ("GET", check), "").await.0, 200);
+    eventually("all queues have leaders", LIFECYCLE_BOUND, || async {
+        let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
+        hold(status == 200, || answer.to_string())
+    })
+    .await;
 }
