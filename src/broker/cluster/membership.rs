@@ -125,7 +125,7 @@ impl Cluster {
         if let Some((node, member)) = catalog.members().find(|it| self.is_ready_to_work(*it)) {
             return Some(MemberCommand::Admit { node, incarnation: member.incarnation });
         }
-        let next = catalog.next_step(self.replicas(&catalog), &|node| self.presence(node))?;
+        let next = catalog.next_step(self.replicas(&catalog), &|node| presence(self, node))?;
         let may_hold_a_lease = |node: NodeId| {
             let since = self.base.catalog.forgotten_at(node);
             since.is_none_or(|since| since.elapsed() <= LAST_LEASE)
@@ -169,22 +169,22 @@ impl Cluster {
             cluster.reporting.lock().remove(&group);
         });
     }
+}
 
-    /// Whether a node runs, as far as this one knows.
-    fn presence(&self, node: NodeId) -> Presence {
-        if self.base.context.is_reachable(node) {
-            Presence::Here
-        } else if self.is_gone(node) {
-            Presence::Gone
-        } else {
-            Presence::Away
-        }
+/// Whether a node runs, as far as this one knows.
+fn presence(cluster: &Cluster, node: NodeId) -> Presence {
+    if cluster.base.context.is_reachable(node) {
+        Presence::Here
+    } else if is_gone(cluster, node) {
+        Presence::Gone
+    } else {
+        Presence::Away
     }
+}
 
-    /// True if the node may never return: no process of it has been reached for long.
-    pub(crate) fn is_gone(&self, node: NodeId) -> bool {
-        let context = &self.base.context;
-        let away_for = self.failures.absences.lock().time(Instant::now(), node);
-        away_for.is_some_and(|time| time >= GONE_AFTER) && !context.seems_to_live(node)
-    }
+/// True if the node may never return: no process of it has been reached for long.
+pub(crate) fn is_gone(cluster: &Cluster, node: NodeId) -> bool {
+    let away_for = cluster.failures.absences.lock().time(Instant::now(), node);
+    let is_long = away_for.is_some_and(|time| time >= GONE_AFTER);
+    is_long && !cluster.base.context.seems_to_live(node)
 }

@@ -3,6 +3,7 @@
 use crate::{
     Broker,
     base::Base,
+    cluster::membership::is_gone,
     front::{
         connection_state::{ConnectionState, Reporting},
         consume::consumer_timeout,
@@ -186,7 +187,7 @@ impl Views<'_> {
         };
         // Nobody knows when such a group has a leader again, and clients of other queues can be served.
         let is_awaited = |group: GroupId| {
-            let runs = |it: NodeId| !node.cluster.is_gone(it);
+            let runs = |it: NodeId| !is_gone(&node.cluster, it);
             node.base.catalog.read().can_be_led(group, runs)
         };
         let groups = node.base.led.queue_groups();
