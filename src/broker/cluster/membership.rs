@@ -21,8 +21,6 @@ const EVERY: Duration = Duration::from_millis(200);
 const BEHIND_MAX: u64 = 1_000;
 /// A node that leaves is removed only after its last lease must have ended (MEM 4).
 const LAST_LEASE: Duration = crate::names::LEASE_BOUND;
-/// A node that cannot be reached for that long may never return.
-const GONE_AFTER: Duration = Duration::from_secs(30);
 /// Replicas of a queue group, unless the setting says otherwise or it has more (MEM 6).
 const REPLICAS: usize = 3;
 
@@ -173,18 +171,12 @@ impl Cluster {
 
 /// Whether a node runs, as far as this one knows.
 fn presence(cluster: &Cluster, node: NodeId) -> Presence {
-    if cluster.base.context.is_reachable(node) {
+    let context = &cluster.base.context;
+    if context.is_reachable(node) {
         Presence::Here
-    } else if is_gone(cluster, node) {
+    } else if cluster.failures.is_gone(context, node) {
         Presence::Gone
     } else {
         Presence::Away
     }
-}
-
-/// True if the node may never return: no process of it has been reached for long.
-pub(crate) fn is_gone(cluster: &Cluster, node: NodeId) -> bool {
-    let away_for = cluster.failures.absences.lock().time(Instant::now(), node);
-    let is_long = away_for.is_some_and(|time| time >= GONE_AFTER);
-    is_long && !cluster.base.context.seems_to_live(node)
 }

@@ -3,7 +3,6 @@
 use crate::{
     Broker,
     base::Base,
-    cluster::membership::is_gone,
     front::{
         connection_state::{ConnectionState, Reporting},
         consume::consumer_timeout,
@@ -187,7 +186,7 @@ impl Views<'_> {
         };
         // Nobody knows when such a group has a leader again, and clients of other queues can be served.
         let is_awaited = |group: GroupId| {
-            let runs = |it: NodeId| !is_gone(&node.cluster, it);
+            let runs = |it: NodeId| !node.cluster.failures.is_gone(&node.base.context, it);
             node.base.catalog.read().can_be_led(group, runs)
         };
         let groups = node.base.led.queue_groups();
