@@ -1,7 +1,7 @@
 //! Nodes come and go: they join, are forgotten and replaced, and the groups move, under load (MEM 3,
 //! MEM 10, MEM 11).
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 use crate::browse::{GUEST, USER, api};
 use quorate_cluster_tests::harness::amqp::{
@@ -266,17 +266,12 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
     })
     .await;
     node.ready().await;
-    // A user who sees no queue learns that some have no leader, and not which.
-    let check = "health/checks/quorum-queues-without-elected-leaders/all-vhosts";
-    let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
-    assert_eq!((status, &answer["queues"]), (503, &json!([])), "{answer}");
-    let (_, answer) = api(&cluster, 1, GUEST, ("GET", check), "").await;
-    assert_ne!(answer["queues"], json!([]), "{answer}");
 
     for node in &lost {
         cluster.node(*node).spawn();
     }
     cluster.ready().await;
+    let check = "health/checks/quorum-queues-without-elected-leaders/all-vhosts";
     eventually("all queues have leaders", LIFECYCLE_BOUND, || async {
         let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
         hold(status == 200, || answer.to_string())
