@@ -219,16 +219,17 @@ impl Load {
         }
         // Slow consumers may have left many, so that only a standstill says that no more will come.
         let (mut least, mut since) = (u64::MAX, Instant::now());
-        while self.history.awaited() > 0 {
+        loop {
             let awaited = self.history.awaited();
-            if awaited < least {
+            if awaited == 0 {
+                return true;
+            } else if awaited < least {
                 (least, since) = (awaited, Instant::now());
             } else if since.elapsed() > DELIVERED {
                 return false;
             }
             tokio::time::sleep(INTERVAL).await;
         }
-        true
     }
 
     /// Writes down how many messages a node counts in a queue.

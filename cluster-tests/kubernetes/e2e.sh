@@ -304,6 +304,7 @@ commands=$(sed -n '/^## Kubernetes$/,/^## What/s/^    //p' "$top/README.md")
 running_are 1 3 || fail "not three running nodes"
 helm uninstall q --wait >/dev/null
 ok "README's three commands"
+
 # Kubernetes of one node, with one node of Quorate.
 "$CLUSTER" down
 "$CLUSTER" up 1 >/dev/null

@@ -24,8 +24,17 @@ pub struct PolicyService {
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
+
 /// Maximum of bytes of imported definitions: some hundred thousand objects.
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
+
+/// All definitions as JSON, made on a thread that may take its time: with many queues that is not for the
+/// threads of the broker. `None`: it has failed.
+pub(crate) async fn exported_definitions(broker: &Broker, facts: &NodeFacts) -> Option<String> {
+    let (broker, version) = (broker.clone(), facts.product_version.clone());
+    let export = move || broker.views().export_definitions(&version);
+    tokio::task::spawn_blocking(export).await.ok()
+}
 
 type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
@@ -276,11 +285,9 @@ impl Policies for PolicyService {
         request: Request<wire::DefinitionsRequest>,
     ) -> Result<Response<Self::ExportDefinitionsStream>, Status> {
         check(request.into_inner().caller)?;
-        let (broker, version) = (self.broker.clone(), self.facts.product_version.clone());
-        // With many queues that is not for the threads of the broker.
-        let export = move || broker.views().export_definitions(&version);
-        let exported = tokio::task::spawn_blocking(export).await;
-        let exported = exported.map_err(|_| Status::internal("definitions cannot be exported"))?;
+        let exported = exported_definitions(&self.broker, &self.facts).await;
+        let exported =
+            exported.ok_or_else(|| Status::internal("definitions cannot be exported"))?;
         let json = Bytes::from(exported);
         let chunk = |place: usize| wire::DefinitionsChunk {
             caller: None,

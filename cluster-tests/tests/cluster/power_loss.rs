@@ -121,7 +121,7 @@ async fn of_nodes(nodes: u64, cycles: u32) {
         started(&cluster).await;
         // Which they are is looked at in the end.
         let wanted = confirmed.count() as u64;
-        // There are none while the queue's leadership moves.
+        // A queue has no counts while its leadership moves to another node.
         let counts = || cluster.counts(1, QUEUE, ["messages"]);
         let [messages] = eventually("the queue has counts", LIFECYCLE_BOUND, counts).await;
         assert!(messages >= wanted, "cycle {cycle}: {messages} messages, {wanted} confirmed");

@@ -47,7 +47,7 @@ async fn a_node_that_restarts_with_its_clock_ahead_expires_nothing() {
         led += usize::from(cluster.leader_of(queue).await == 3);
         // Stamped by the present leader's clock: what has expired by it is gone before the confirm.
         publish_confirmed(&channel, queue, b"kept").await;
-        // There are none while the queue's leadership moves.
+        // A queue has no counts while its leadership moves to another node.
         let counts = || cluster.counts(1, queue, ["messages_ready"]);
         let [ready] = eventually("the queue has counts", LIFECYCLE_BOUND, counts).await;
         assert_eq!(ready, MESSAGES as u64 + 1, "messages of '{queue}' have expired");

@@ -320,10 +320,11 @@ pub struct Readiness {
     /// The AMQP port is open, and the replicas of this node have caught up enough to serve.
     pub serving: bool,
     /// Queue groups whose leader this node does not know, or has not heard from since its start: consumers of
-    /// their queues would be delivered nothing (DLV 5). None that lacks a majority of its nodes for long.
+    /// their queues would be delivered nothing (DLV 5). A group that has lacked a majority of its nodes for
+    /// long is left out.
     pub leaderless: Vec<GroupId>,
-    /// Groups whose replica here has not caught up since the start of the process; none once all have, and
-    /// none that lacks a majority of its nodes for long.
+    /// Groups whose replica here has not caught up since the start of the process; none once all have. A
+    /// group that has lacked a majority of its nodes for long is left out.
     pub behind: Vec<GroupId>,
     /// Why the definitions of the start are not imported yet; `None` if they are.
     pub definitions: Option<String>,

@@ -3,6 +3,7 @@
 use crate::api::call::{Answer, Api, Call};
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::Method;
+use crate::policies::exported_definitions;
 use quorate_types::VhostName;
 use serde_json::{Map, Value};
 
@@ -56,12 +57,9 @@ pub(crate) fn text_of_vhost(call: &Call, vhost: &VhostName) -> Result<String, Re
     Ok(Value::Object(placed_in(given, vhost.as_str())).to_string())
 }
 
-/// All definitions, written where it may take its time.
 async fn export(api: &Api) -> Result<String, Refusal> {
-    let (broker, version) = (api.broker.clone(), api.facts.product_version.clone());
-    let exported = tokio::task::spawn_blocking(move || broker.views().export_definitions(&version));
-    let unavailable = |_| Refusal::Unavailable("definitions cannot be exported now".to_owned());
-    exported.await.map_err(unavailable)
+    let unavailable = || Refusal::Unavailable("definitions cannot be exported now".to_owned());
+    exported_definitions(&api.broker, &api.facts).await.ok_or_else(unavailable)
 }
 
 async fn import(api: &Api, text: &str) -> Result<Answer, Refusal> {
@@ -71,19 +69,13 @@ async fn import(api: &Api, text: &str) -> Result<Answer, Refusal> {
 
 /// The definitions of one virtual host, which do not name it.
 fn cut_to(all: &Value, vhost: &str) -> Value {
-    let mut cut = Map::new();
-    for name in ORIGIN {
-        cut.extend(all.get(name).map(|value| (name.to_owned(), value.clone())));
-    }
+    let mut cut: Map<String, Value> = picked(all, &ORIGIN).collect();
     cut.insert("rabbitmq_definition_format".to_owned(), "single_virtual_host".into());
     cut.insert("original_vhost_name".to_owned(), vhost.into());
     cut.insert("explanation".to_owned(), EXPLANATION.into());
     let mut vhosts = all.get("vhosts").and_then(Value::as_array).into_iter().flatten();
     let itself = vhosts.find(|it| it.get("name").and_then(Value::as_str) == Some(vhost));
-    for name in OF_VHOST {
-        let value = itself.and_then(|it| it.get(name));
-        cut.extend(value.map(|value| (name.to_owned(), value.clone())));
-    }
+    cut.extend(itself.into_iter().flat_map(|it| picked(it, &OF_VHOST)));
     for list in LISTS {
         let objects = all.get(list).and_then(Value::as_array).into_iter().flatten();
         let of_vhost = objects
@@ -97,6 +89,11 @@ fn cut_to(all: &Value, vhost: &str) -> Value {
         cut.insert(list.to_owned(), of_vhost.map(without).collect());
     }
     Value::Object(cut)
+}
+
+/// The fields with these names that an object has.
+fn picked(object: &Value, names: &[&str]) -> impl Iterator<Item = (String, Value)> {
+    names.iter().filter_map(|name| Some(((*name).to_owned(), object.get(name)?.clone())))
 }
 
 /// Definitions of one virtual host, placed in that virtual host. Lists of other objects are left out:
