@@ -28,8 +28,13 @@ pub async fn get(address: &str, path: &str) -> io::Result<Response> {
 /// # Errors
 /// As [`get`].
 pub async fn get_as_guest(address: &str, path: &str, password: &str) -> io::Result<Response> {
-    let credentials = base64(format!("guest:{password}").as_bytes());
+    let credentials = credentials("guest", password);
     ask(address, path, &format!("Authorization: Basic {credentials}\r\n")).await
+}
+
+/// What follows `Authorization: Basic` in a request of that user (RFC 7617).
+pub fn credentials(user: &str, password: &str) -> String {
+    base64(format!("{user}:{password}").as_bytes())
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -5,6 +5,7 @@ mod access;
 mod across_nodes;
 mod alarms;
 mod api_rights;
+mod api_roles;
 mod attacks;
 mod audit;
 mod backlog;

@@ -53,6 +53,8 @@ pub(crate) enum Needs {
     GlobalPolicies,
     /// The user that the path names; or the tag monitoring or administrator.
     SameUser,
+    /// The user that the path names; or the tag administrator.
+    Owner,
     /// The tag administrator.
     Administrator,
 }
@@ -104,6 +106,9 @@ impl Needs {
             Self::GlobalPolicies => (who.policymaker, "User not authorised to access object"),
             Self::SameUser => {
                 (who.monitoring || who.same_user, "User not authorised to access object")
+            }
+            Self::Owner => {
+                (who.administrator || who.same_user, "User not authorised to access object")
             }
             Self::Administrator => (who.administrator, "Not administrator user"),
         };
@@ -338,8 +343,8 @@ pub(crate) fn find(segments: &[String]) -> Option<(&'static Route, Vec<(&'static
 
 use Endpoint as E;
 use Needs::{
-    Administrator, GlobalPolicies, Management, Monitoring, Nobody, SameUser, Vhost, VhostPolicies,
-    VisibleVhost,
+    Administrator, GlobalPolicies, Management, Monitoring, Nobody, Owner, SameUser, Vhost,
+    VhostPolicies, VisibleVhost,
 };
 
 /// All routes. Where two fit, the first counts: words stand before names.
@@ -407,13 +412,13 @@ pub(crate) const ROUTES: &[Route] = &[
     read("bindings/{vhost}/e/{source}/{kind}/{destination}/{props}", E::Binding, Vhost)
         .delete(Vhost),
     read("connections", E::Connections, Management),
-    read("connections/username/{user}", E::ConnectionsOfUser, SameUser).delete(SameUser),
+    read("connections/username/{user}", E::ConnectionsOfUser, SameUser).delete(Owner),
     read("connections/{connection}", E::Connection, Management).delete(Management),
     read("connections/{connection}/channels", E::ConnectionChannels, Management),
     read("channels", E::Channels, Management),
     read("channels/{channel}", E::Channel, Management),
     read("consumers", E::Consumers, Management),
-    read("consumers/{vhost}", E::Consumers, Vhost),
+    read("consumers/{vhost}", E::Consumers, Management),
     read("policies", E::Policies, Vhost),
     read("policies/{vhost}", E::Policies, Vhost),
     Route::object("policies/{vhost}/{name}", E::Policy, VhostPolicies),

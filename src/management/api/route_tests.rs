@@ -22,49 +22,38 @@ const ADMINISTRATOR: Standing =
     Standing { administrator: true, monitoring: true, policymaker: true, ..MANAGER };
 const ITSELF: Standing = Standing { same_user: true, ..MANAGER };
 
-/// Who may do what, one line a need: without a tag, with the tag management, the same with
-/// permissions in the virtual host, a policymaker, the same with permissions, monitoring,
-/// administrator, the user of the path.
-const MAY: [(Needs, [bool; 8]); 9] = [
-    (Needs::Nobody, [true, true, true, true, true, true, true, true]),
-    (Needs::Management, [false, true, true, true, true, true, true, true]),
-    (Needs::Monitoring, [false, false, false, false, false, true, true, false]),
-    (Needs::Vhost, [false, false, true, false, true, false, true, false]),
-    (Needs::VisibleVhost, [false, false, true, false, true, true, true, false]),
-    (Needs::VhostPolicies, [false, false, false, false, true, false, true, false]),
-    (Needs::GlobalPolicies, [false, false, false, true, true, false, true, false]),
-    (Needs::SameUser, [false, false, false, false, false, true, true, true]),
-    (Needs::Administrator, [false, false, false, false, false, false, true, false]),
+/// The columns of the table, in this order.
+const ROLES: [(&str, Standing); 8] = [
+    ("a user without a tag", NOBODY),
+    ("management", MANAGER),
+    ("management, with permissions in the virtual host", IN_VHOST),
+    ("policymaker", POLICYMAKER),
+    ("policymaker, with permissions in the virtual host", POLICYMAKER_IN_VHOST),
+    ("monitoring", MONITOR),
+    ("administrator", ADMINISTRATOR),
+    ("management, the user that the path names", ITSELF),
 ];
 
-#[test]
-fn every_need_and_every_role() {
-    let roles = [
-        NOBODY,
-        MANAGER,
-        IN_VHOST,
-        POLICYMAKER,
-        POLICYMAKER_IN_VHOST,
-        MONITOR,
-        ADMINISTRATOR,
-        ITSELF,
-    ];
-    for (needs, may) in MAY {
-        for (role, may) in roles.into_iter().zip(may) {
-            assert_eq!(needs.check(role).is_ok(), may, "{needs:?} {role:?}");
-        }
-    }
+/// Whether a user may use a route that asks for this.
+fn may(needs: Needs, who: Standing, path: &str) -> bool {
+    // Where the path names none, there is nothing to have no permissions in.
+    let in_vhost = who.in_vhost || !path.contains("{vhost}");
+    let same_user = who.same_user && path.contains("{user}");
+    needs.check(Standing { in_vhost, same_user, ..who }).is_ok()
 }
 
-/// Every user that may do nothing else may do nothing on any route that asks for a password, and an
-/// administrator may do everything.
+/// Each method of each route, and who may use it. A test with real users asks a node for all of it.
 #[test]
-fn every_route_asks_for_a_role() {
+fn every_route_and_every_role() {
+    let mut table = "# Who may use which route of the HTTP API. The columns:\n".to_owned();
+    for (number, (role, _)) in (1..).zip(ROLES) {
+        table += &format!("# {number}. {role}\n");
+    }
     for route in ROUTES {
         for method in Method::ALL {
             let Some(needs) = route.of(method) else { continue };
-            assert!(needs.check(ADMINISTRATOR).is_ok(), "{} {method:?}", route.path);
-            assert_eq!(needs.check(NOBODY).is_ok(), needs == Needs::Nobody, "{}", route.path);
+            let marks = ROLES.map(|(_, who)| if may(needs, who, route.path) { "x " } else { "- " });
+            table += &format!("{}{:6} {}\n", marks.concat(), method.name(), route.path);
             assert!(
                 needs != Needs::Nobody || method == Method::Get,
                 "{} changes without a user",
@@ -72,6 +61,7 @@ fn every_route_asks_for_a_role() {
             );
         }
     }
+    expect_test::expect_file!["roles.txt"].assert_eq(&table);
 }
 
 #[test]
