@@ -59,7 +59,7 @@ async fn management() {
     runs_through("management").await;
 }
 
-/// Prometheus, and the queries of the chart's dashboard.
+/// Prometheus, and what the chart's dashboard and those of RabbitMQ ask it for.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the tool must be installed: make interop"]
 async fn dashboard() {
