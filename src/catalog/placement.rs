@@ -1,23 +1,31 @@
 //! The group in which a new queue is created (DESIGN §2, QUE-15).
 
 use crate::machine::Catalog;
-use quorate_types::{GroupId, LeaderLocator};
+use quorate_types::{GroupId, LeaderLocator, NodeId};
 
 impl Catalog {
     /// The group for a new queue. `client-local`: the group with the fewest queues among
     /// `preferred`, the groups that the declaring client's node leads. Without such a group, and
-    /// for `balanced`: the group with the fewest queues of all. Of equal groups the lowest number
+    /// for `balanced`: the group with the fewest queues of all. Groups that cannot be led while only nodes
+    /// of which `runs` is true take part do not count, if others can. Of equal groups the lowest number
     /// wins. Group 1 while the cluster has no shape.
     #[must_use]
-    pub fn place(&self, locator: LeaderLocator, preferred: &[GroupId]) -> GroupId {
+    pub fn place(
+        &self,
+        locator: LeaderLocator,
+        preferred: &[GroupId],
+        runs: impl Fn(NodeId) -> bool,
+    ) -> GroupId {
         let groups = || self.shape.into_iter().flat_map(crate::ClusterShape::groups);
+        let led = || groups().filter(|group| self.can_be_led(*group, &runs));
         let local = match locator {
             LeaderLocator::ClientLocal => {
-                self.least_loaded(groups().filter(|group| preferred.contains(group)))
+                self.least_loaded(led().filter(|group| preferred.contains(group)))
             }
             LeaderLocator::Balanced => None,
         };
-        local.or_else(|| self.least_loaded(groups())).unwrap_or(GroupId(1))
+        let any = || self.least_loaded(led()).or_else(|| self.least_loaded(groups()));
+        local.or_else(any).unwrap_or(GroupId(1))
     }
 
     /// Number of queues of the group that have an entry.

@@ -1,8 +1,9 @@
 //! The replicas that each group shall have (MEM 5 to MEM 9).
 //!
 //! Raft's voters of a group are those of one of its candidates, or joint ones of two: the placement
-//! that was reached last, and those since. Each of them always has a majority of replicas with their
-//! disks on members that do not leave: what would end this is refused (MEM 10, MEM 11).
+//! that was reached last, and those since. A leader that goes is one more voter until it has handed over.
+//! Each candidate always has a majority of replicas with their disks on members that do not leave: what
+//! would end this is refused (MEM 10, MEM 11).
 
 use crate::{
     denial::MemberDenial,
@@ -52,9 +53,22 @@ impl PlacementRecord {
         self.replicas.iter().map(|replica| replica.node).collect()
     }
 
-    /// All sets of replicas that may be the group's voters now.
+    /// All sets of replicas that may be the group's voters now, apart from a leader that goes.
     pub fn candidates(&self) -> impl Iterator<Item = &BTreeSet<ReplicaId>> {
         self.before.iter().chain([&self.replicas])
+    }
+
+    /// All sets of replicas that may be the group's voters now: the candidates, and each of them with a
+    /// leader that an earlier one has and that has not handed over yet (MEM 7).
+    fn voters(&self) -> Vec<BTreeSet<ReplicaId>> {
+        let (mut voters, mut earlier) = (Vec::new(), BTreeSet::new());
+        for candidate in self.candidates() {
+            voters.push(candidate.clone());
+            let with = |leader: &ReplicaId| candidate.iter().chain([leader]).copied().collect();
+            voters.extend(earlier.difference(candidate).map(with));
+            earlier.extend(candidate.iter().copied());
+        }
+        voters
     }
 }
 
@@ -170,7 +184,9 @@ impl Catalog {
 
     /// MEM 10, MEM 11: no group would be left without a majority if the node's replicas were gone.
     pub(crate) fn check_majorities(&self, node: NodeId) -> Result<(), MemberDenial> {
-        let without = self.placements().find(|(_, it)| !self.has_majority(it, |it| it != node));
+        let stays = |it: NodeId| it != node;
+        let lacks = |it: &BTreeSet<ReplicaId>| !self.has_majority(it, stays);
+        let without = self.placements().find(|(_, it)| it.candidates().any(lacks));
         without.map_or(Ok(()), |(group, _)| Err(MemberDenial::NoMajority { node, group }))
     }
 
@@ -178,13 +194,15 @@ impl Catalog {
     /// and one of these. `None` if the node can be taken from all groups now (MEM 11).
     #[must_use]
     pub fn needs(&self, node: NodeId, runs: impl Fn(NodeId) -> bool) -> Option<(GroupId, NodeId)> {
-        let acts = |it: &ReplicaId| it.node == node && self.can_act(*it);
         let stays = |it: NodeId| it != node && runs(it);
-        let acting = self.placements().filter(|(_, it)| it.candidates().flatten().any(acts));
-        acting.filter(|(_, it)| !self.has_majority(it, stays)).find_map(|(group, placement)| {
-            let mut others = placement.candidates().flatten().map(|it| it.node);
-            let away = others.find(|it| *it != node && !runs(*it))?;
-            Some((group, away))
+        self.placements().find_map(|(group, placement)| {
+            let acting = || placement.candidates().flatten().filter(|it| self.can_act(**it));
+            if self.can_be_led(group, stays) || !acting().any(|it| it.node == node) {
+                return None;
+            }
+            // What is lost or shall go does not come back: without others the catalog refuses it.
+            let away = acting().find(|it| it.node != node && !runs(it.node))?;
+            Some((group, away.node))
         })
     }
 
@@ -192,13 +210,14 @@ impl Catalog {
     /// group without a placement.
     #[must_use]
     pub fn can_be_led(&self, group: GroupId, runs: impl Fn(NodeId) -> bool) -> bool {
-        self.placement(group).is_none_or(|placement| self.has_majority(placement, runs))
+        let placement = self.placement(group);
+        placement.is_none_or(|it| it.voters().iter().all(|it| self.has_majority(it, &runs)))
     }
 
-    /// Whether all candidates have a majority of replicas that can act, on nodes that count.
-    fn has_majority(&self, placement: &PlacementRecord, counts: impl Fn(NodeId) -> bool) -> bool {
+    /// Whether voters have a majority of replicas that can act, on nodes that count.
+    fn has_majority(&self, voters: &BTreeSet<ReplicaId>, counts: impl Fn(NodeId) -> bool) -> bool {
         let acts = |replica: &&ReplicaId| counts(replica.node) && self.can_act(**replica);
-        placement.candidates().all(|it| it.iter().filter(acts).count() * 2 > it.len())
+        voters.iter().filter(acts).count() * 2 > voters.len()
     }
 
     /// A group with a candidate that names the node.

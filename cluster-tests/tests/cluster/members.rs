@@ -5,7 +5,7 @@
 
 use crate::browse::{GUEST, USER, api};
 use quorate_cluster_tests::harness::amqp::{
-    declare_quorum, open, open_confirming, publish_confirmed,
+    declare_quorum, declare_with, open, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
@@ -243,14 +243,15 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
     at_rest_on(&cluster, &[1, 2, 3, 4, 5]).await;
     let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
     let groups = Members::by(&cluster, 1).await.expect("placements").groups().clone();
-    // One in each group at least.
+    let balanced = [("x-queue-type", text("quorum")), ("x-queue-leader-locator", text("balanced"))];
+    // Each group has some.
     for number in 0..4 * groups.len() {
-        declare_quorum(&channel, &format!("spread-{number}")).await;
+        declare_with(&channel, &format!("spread-{number}"), &balanced).await;
     }
     let probe = json!({ "password": "p", "tags": "monitoring" }).to_string();
     assert_eq!(api(&cluster, 1, GUEST, ("PUT", "users/u"), &probe).await.0, 201);
-    let two = |nodes: &&BTreeSet<u64>| nodes.len() == 3 && nodes.contains(&1);
-    let lost = groups.values().find(two).expect("a group of three with node 1");
+    let has_node_1 = |nodes: &&BTreeSet<u64>| nodes.len() == 3 && nodes.contains(&1);
+    let lost = groups.values().find(has_node_1).expect("a group of three with node 1");
     let lost: Vec<u64> = lost.iter().copied().filter(|node| *node != 1).collect();
     lost.iter().for_each(|node| cluster.node(*node).kill9());
     for node in &lost {
@@ -266,12 +267,21 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
     })
     .await;
     node.ready().await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    for number in 0..groups.len() {
+        declare_with(&channel, &format!("later-{number}"), &balanced).await;
+    }
+    // A user who sees no queue learns that some have no leader, and not which.
+    let check = "health/checks/quorum-queues-without-elected-leaders/all-vhosts";
+    let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
+    assert_eq!((status, answer.get("queues")), (503, Some(&json!([]))), "{answer}");
+    let (_, answer) = api(&cluster, 1, GUEST, ("GET", check), "").await;
+    assert_ne!(answer.get("queues"), Some(&json!([])), "{answer}");
 
     for node in &lost {
         cluster.node(*node).spawn();
     }
     cluster.ready().await;
-    let check = "health/checks/quorum-queues-without-elected-leaders/all-vhosts";
     eventually("all queues have leaders", LIFECYCLE_BOUND, || async {
         let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
         hold(status == 200, || answer.to_string())

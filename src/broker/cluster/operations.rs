@@ -82,6 +82,7 @@ impl Operator<'_> {
         if node == base.context.me {
             return Err(ForgetError::Itself(node));
         }
+        let _one_at_a_time = self.0.cluster.forgetting.lock().await;
         // A node that has just become a member must be found.
         if !base.catalog_client.read().await {
             return Err(ForgetError::TimedOut);

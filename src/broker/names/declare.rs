@@ -299,7 +299,8 @@ impl Queues {
     /// Creates a queue in its group, then makes its name visible (NAM 2).
     pub(crate) async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
         let NewQueue { name, declare, queue_type, config, locator } = new;
-        let group = self.base.catalog.read().place(locator, &self.base.led.groups());
+        let (led, context) = (self.base.led.groups(), &self.base.context);
+        let group = self.base.catalog.read().place(locator, &led, |it| context.is_reachable(it));
         let home = Home::Group(group);
         let create =
             Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };

@@ -16,17 +16,22 @@ impl Views<'_> {
     #[must_use]
     pub fn cluster(&self) -> ClusterView {
         let base = &self.0.base;
-        let (mut members, placement, cluster, machine) = {
+        let is_reachable = |node: NodeId| base.context.is_reachable(node);
+        let (mut members, mut placement, cluster, machine) = {
             let catalog = base.catalog.read();
             let members = members(&catalog, &base.context.settings.members);
-            let placement = placement(&catalog, &members);
+            let placement = placement(&catalog, &members, is_reachable);
             (members, placement, catalog.shape().map(|shape| shape.cluster), catalog.machine())
         };
         // Without a lock of the catalog: what follows takes locks of other parts.
-        let leaders = placement.iter().filter_map(|it| base.group_leader(it.group));
-        let leaders: Vec<NodeId> = leaders.collect();
+        let mut leaders = Vec::new();
+        for one in &mut placement {
+            let leader = base.group_leader(one.group);
+            one.is_led &= leader.is_some_and(is_reachable);
+            leaders.extend(leader);
+        }
         for member in &mut members {
-            member.running = base.context.is_reachable(member.id);
+            member.running = is_reachable(member.id);
             let named = placement.iter().filter(|it| it.nodes.contains(&member.id));
             member.replicas = named.count() as u64;
             member.leads = leaders.iter().filter(|leader| **leader == member.id).count() as u64;
@@ -92,8 +97,13 @@ fn members(catalog: &Catalog, listed: &[NodeId]) -> Vec<MemberView> {
     listed.collect()
 }
 
-/// The placement of every group; before machine version 2 all nodes replicate every group.
-fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
+/// The placement of every group; before machine version 2 all nodes replicate every group. Whether it has a
+/// leader is not looked at, only whether it can have one.
+fn placement(
+    catalog: &Catalog,
+    members: &[MemberView],
+    is_reachable: impl Fn(NodeId) -> bool,
+) -> Vec<PlacementView> {
     let held = catalog.placements().map(|(group, placement)| {
         let nodes_of = |it: &BTreeSet<ReplicaId>| -> Vec<NodeId> {
             it.iter().map(|replica| replica.node).collect()
@@ -102,6 +112,7 @@ fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
         PlacementView {
             group,
             nodes: placement.nodes().into_iter().collect(),
+            is_led: catalog.can_be_led(group, &is_reachable),
             former: before.next().unwrap_or_default(),
             lost: catalog.lost_replicas(group).into_iter().collect(),
             superseded: before.collect(),
@@ -112,6 +123,7 @@ fn placement(catalog: &Catalog, members: &[MemberView]) -> Vec<PlacementView> {
     let everywhere = |group| PlacementView {
         group,
         nodes: members.iter().map(|member| member.id).collect(),
+        is_led: true,
         former: Vec::new(),
         lost: Vec::new(),
         superseded: Vec::new(),
@@ -153,13 +165,13 @@ mod tests {
 
     fn shown(catalog: &Catalog) -> Vec<String> {
         let members = members(catalog, &[NodeId(1), NodeId(2), NodeId(3)]);
-        let placement = placement(catalog, &members);
+        let placement = placement(catalog, &members, |it| it != NodeId(3));
         let members = members.iter().map(|it| {
             format!("{} {} {:?} {} {}", it.id, it.state, it.zone, it.rpc_address, it.amqp_address)
         });
         let placement = placement.iter().map(|it| {
             let ids = |nodes: &[NodeId]| nodes.iter().map(|it| it.0).collect::<Vec<u16>>();
-            format!("{}: {:?} {:?}", it.group, ids(&it.nodes), ids(&it.former))
+            format!("{}: {:?} {:?} {}", it.group, ids(&it.nodes), ids(&it.former), it.is_led)
         });
         members.chain(placement).collect()
     }
@@ -174,9 +186,9 @@ mod tests {
                 "1 a member \"\" h1:7672 h1:5672",
                 "2 a member \"\" h2:7672 h2:5672",
                 "3 a member \"\" h3:7672 h3:5672",
-                "0: [1, 2, 3] []",
-                "1: [1, 2, 3] []",
-                "2: [1, 2, 3] []",
+                "0: [1, 2, 3] [] true",
+                "1: [1, 2, 3] [] true",
+                "2: [1, 2, 3] [] true",
             ]
         );
         apply(&mut catalog, vec![CatalogCommand::RaiseMachine(MachineVersion::MEMBERS)]);
@@ -193,9 +205,9 @@ mod tests {
             shown(&catalog).split_off(3),
             [
                 "4 a member \"north\" h4:7672 ",
-                "0: [1, 2, 3] []",
-                "1: [1, 2, 4] [1, 2, 3]",
-                "2: [1, 2, 3] []",
+                "0: [1, 2, 3] [] true",
+                "1: [1, 2, 4] [1, 2, 3] true",
+                "2: [1, 2, 3] [] true",
             ]
         );
     }

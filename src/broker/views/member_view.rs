@@ -31,6 +31,9 @@ pub struct PlacementView {
     pub group: GroupId,
     /// The nodes, in ascending order.
     pub nodes: Vec<NodeId>,
+    /// Whether the group has a leader at work, as far as this node knows. The last leader that it knows is
+    /// none if this node does not reach it, or too few of the group's other nodes.
+    pub is_led: bool,
     /// The nodes of the placement that was reached last, while the group moves; else none.
     pub former: Vec<NodeId>,
     /// Nodes whose replicas of the group are lost or shall go; they count for no majority.

@@ -319,36 +319,6 @@ fn mem_11_a_forgotten_node_leaves_and_can_join_anew_with_an_empty_directory() {
 }
 
 #[test]
-fn mem_11_a_group_needs_a_node_while_others_of_its_nodes_are_away() {
-    let mut world = World::founded(5, 1);
-    world.place(1, &[1, 2, 3]);
-    world.reach(1);
-    let needs = |world: &World, node, away: &[u16]| {
-        world.catalog.needs(NodeId(node), |it| !away.contains(&it.0))
-    };
-    let in_group = |away| Some((GroupId(1), NodeId(away)));
-    assert_eq!(needs(&world, 3, &[]), None);
-    assert_eq!(needs(&world, 3, &[4, 5]), Some((GroupId::CATALOG, NodeId(4))), "five vote there");
-    assert_eq!(needs(&world, 3, &[2]), in_group(2));
-    assert_eq!(needs(&world, 3, &[3]), None, "its own absence is not another one");
-    assert_eq!(needs(&world, 4, &[2]), None, "it has no replica of the group");
-    assert!(world.catalog.can_be_led(GroupId(1), |it| it.0 != 2));
-    assert!(!world.catalog.can_be_led(GroupId(1), |it| it.0 > 2));
-    // On the way to nodes 1, 4 and 5: majorities of both placements are needed.
-    world.place(1, &[1, 4, 5]);
-    assert_eq!(needs(&world, 1, &[5]), in_group(5));
-    assert_eq!(needs(&world, 1, &[2]), in_group(2));
-    assert_eq!(needs(&world, 1, &[]), None);
-    assert!(!world.catalog.can_be_led(GroupId(1), |it| it.0 < 4));
-    world.reach(1);
-    // Its disk is lost, so that nothing is lost with it.
-    world.member(replace(4, 4, 44));
-    assert_eq!(needs(&world, 4, &[5]), None);
-    assert_eq!(needs(&world, 1, &[]), None, "nobody is away: the catalog refuses it");
-    assert!(matches!(world.member_refused(forget(1, 1)), D::NoMajority { .. }));
-}
-
-#[test]
 fn mem_11_no_node_is_forgotten_that_a_group_needs() {
     let mut world = World::founded(2, 1);
     let denied = D::NoMajority { node: NodeId(2), group: GroupId::CATALOG };

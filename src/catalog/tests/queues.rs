@@ -423,7 +423,7 @@ fn que_15_a_queue_is_placed_in_the_least_loaded_group() {
     let mut world = World::new();
     let place = |world: &World, locator, preferred: &[u16]| {
         let preferred: Vec<GroupId> = preferred.iter().map(|group| GroupId(*group)).collect();
-        world.catalog.place(locator, &preferred)
+        world.catalog.place(locator, &preferred, |_| true)
     };
     let (local, balanced) = (LeaderLocator::ClientLocal, LeaderLocator::Balanced);
     assert_eq!(place(&world, local, &[3]), GroupId(1), "no shape yet");

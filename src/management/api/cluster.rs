@@ -183,13 +183,15 @@ impl Cluster {
 
     /// Consumers of queues in virtual hosts, with whose turn it is of those that take turns.
     pub(crate) async fn consumers(&self, vhosts: &BTreeSet<VhostName>) -> Listed<VhostConsumer> {
+        let (broker, of_vhosts) = (self.broker.clone(), vhosts.clone());
+        let own = blocking(move || parts::own_consumers(&broker, &of_vhosts));
         let listed = self.gather_parts(|peer| own_consumers_of(peer, part(vhosts)));
-        let (mut listed, turns) = tokio::join!(listed, self.turns(vhosts));
+        let (own, mut listed, turns) = tokio::join!(own, listed, self.turns(vhosts));
         // Who has not told the turns may have told the consumers.
         let untold: Vec<u32> =
             turns.silent.into_iter().filter(|node| !listed.silent.contains(node)).collect();
         listed.silent.extend(untold);
-        let own = parts::own_consumers(&self.broker, vhosts).into_iter();
+        let own = own.unwrap_or_default().into_iter();
         listed.items.extend(own.map(|(vhost, consumer)| VhostConsumer { vhost, consumer }));
         let mut consumers: Vec<_> = listed.items.iter().map(|one| one.consumer.clone()).collect();
         merge::note_turns(&mut consumers, turns.items);

@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 /// lost with its disk. A group that moves needs a majority of its former replicas, of its new ones, and of those
 /// that it was to have in between.
 pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32> {
-    let catches_up =
-        |member: &wire::Member| member.status.as_ref().is_some_and(|status| status.catching_up);
     let running = cluster
         .members
         .iter()
@@ -25,6 +23,24 @@ pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32
     };
     let critical = cluster.placement.iter().filter(is_critical);
     critical.map(|placement| placement.group).collect()
+}
+
+/// A group that needs the node, and a node that it waits for, as text; `None` if no group needs it.
+pub(super) fn need(cluster: &wire::Cluster, node: u32) -> Option<String> {
+    let group = *groups(cluster, node).first()?;
+    let placement = cluster.placement.iter().find(|it| it.group == group)?;
+    let has_replica = |id| placement.nodes.contains(&id) || placement.former.contains(&id);
+    let is_awaited =
+        |it: &&wire::Member| it.id != node && has_replica(it.id) && (!it.running || catches_up(it));
+    let cause = cluster.members.iter().find(is_awaited).map(|it| {
+        let what = if it.running { "catches up" } else { "does not answer" };
+        format!(" while node {} {what}", it.id)
+    });
+    Some(format!("group {group} needs its replica{}", cause.unwrap_or_default()))
+}
+
+fn catches_up(member: &wire::Member) -> bool {
+    member.status.as_ref().is_some_and(|status| status.catching_up)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::super::node::{self, operator};
 use super::super::options::Invocation;
 use super::super::progress::Progress;
 use super::super::word;
-use super::{Door, banner, id_of};
+use super::{Door, banner, critical, id_of};
 use quorate_management::wire;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -156,6 +156,11 @@ impl Leaver<'_> {
         let asked = connected.cluster.asked;
         let runs = member(connected, node).filter(|member| member.running && member.id != asked);
         let Some(member) = runs else { return Ok(()) };
+        // Its clients keep their connections if it cannot be forgotten.
+        if let Some(need) = critical::need(&connected.cluster, node) {
+            let text = format!("Error:\nnode {node} cannot be forgotten now: {need}\n");
+            return Err(Failure::new(Exit::Unavailable, text));
+        }
         let was_drained = member.status.as_ref().is_some_and(|status| status.drained);
         self.is_drained |= !was_drained;
         let target = Target::read(Some(&member.rpc_address));

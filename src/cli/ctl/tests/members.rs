@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_node_is_forgotten_by_another_one_when_it_is_stopped_or_drained_ctl_17() {
-    let cluster = start(2);
+    let cluster = start(3);
     let lines = [
         "-n NODE forget_cluster_node rabbit2@127.0.0.1",
         "-n NODE -q forget_cluster_node 1 --drain",
@@ -174,6 +174,19 @@ fn leaders_are_rebalanced_and_what_stays_is_named_ctl_17() {
     let why = "! group 2 stays on rabbit2@127.0.0.1, and not on rabbit1@127.0.0.1: \
                the other node does not take leaderships now\n= 69\n";
     assert!(kept.ends_with(why), "{kept}");
+}
+
+#[test]
+fn a_node_that_groups_need_is_not_drained_to_be_forgotten_ctl_17() {
+    let cluster = start(2);
+    expect![[r#"
+        $ -n NODE -q forget_cluster_node 2 --drain
+        ! Error:
+        ! node 2 cannot be forgotten now: group 0 needs its replica
+        = 69
+    "#]]
+    .assert_eq(&transcript(&cluster, "-n NODE -q forget_cluster_node 2 --drain"));
+    assert!(!transcript(&cluster, "-n NODE status").contains("drained"));
 }
 
 #[test]

@@ -288,6 +288,7 @@ impl Source for World {
         let placement = |group| PlacementView {
             group: GroupId(group),
             nodes: nodes.clone(),
+            is_led: true,
             former: Vec::new(),
             lost: Vec::new(),
             superseded: Vec::new(),
