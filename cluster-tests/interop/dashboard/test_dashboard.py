@@ -9,6 +9,7 @@ written there as JSON, to be drawn.
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import pathlib
@@ -118,8 +119,9 @@ def load(addresses):
             open_ones.callback(connection.close)
             channels.append(connection.channel())
             channels[-1].confirm_delivery()
-        for queue, arguments in queues.items():
-            channels[0].queue_declare(name(queue), durable=True, arguments=arguments)
+        # Each node leads some of them.
+        for channel, (queue, arguments) in zip(itertools.cycle(channels), queues.items()):
+            channel.queue_declare(name(queue), durable=True, arguments=arguments)
         end = time.monotonic() + LOAD_SECONDS
         while time.monotonic() < end:
             for channel in channels:
