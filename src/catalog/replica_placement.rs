@@ -58,17 +58,15 @@ impl PlacementRecord {
         self.before.iter().chain([&self.replicas])
     }
 
-    /// All sets of replicas that may be the group's voters now: the candidates, and each of them with a
-    /// leader that an earlier one has and that has not handed over yet (MEM 7).
-    fn voters(&self) -> Vec<BTreeSet<ReplicaId>> {
-        let (mut voters, mut earlier) = (Vec::new(), BTreeSet::new());
-        for candidate in self.candidates() {
-            voters.push(candidate.clone());
+    /// Each candidate with a leader that an earlier one has and that goes: it votes too until it has handed
+    /// over (MEM 7).
+    fn with_leaders(&self) -> impl Iterator<Item = BTreeSet<ReplicaId>> {
+        self.candidates().enumerate().flat_map(|(place, candidate)| {
+            // A replica that another one of its node stands in for is lost, and leads nothing.
+            let goes = |leader: &&ReplicaId| candidate.iter().all(|it| it.node != leader.node);
             let with = |leader: &ReplicaId| candidate.iter().chain([leader]).copied().collect();
-            voters.extend(earlier.difference(candidate).map(with));
-            earlier.extend(candidate.iter().copied());
-        }
-        voters
+            self.candidates().take(place).flatten().filter(goes).map(with)
+        })
     }
 }
 
@@ -210,8 +208,10 @@ impl Catalog {
     /// group without a placement.
     #[must_use]
     pub fn can_be_led(&self, group: GroupId, runs: impl Fn(NodeId) -> bool) -> bool {
-        let placement = self.placement(group);
-        placement.is_none_or(|it| it.voters().iter().all(|it| self.has_majority(it, &runs)))
+        self.placement(group).is_none_or(|placement| {
+            placement.candidates().all(|it| self.has_majority(it, &runs))
+                && placement.with_leaders().all(|it| self.has_majority(&it, &runs))
+        })
     }
 
     /// Whether voters have a majority of replicas that can act, on nodes that count.

@@ -41,7 +41,8 @@ pub(crate) struct Cluster {
     pub(crate) reporting: Mutex<BTreeSet<GroupId>>,
     /// Held while the links follow the catalog's members, so that the newest ones win.
     pub(crate) following: Mutex<()>,
-    /// Held from the check that a node can be forgotten until it is, so that the next check sees it.
+    /// Held from the check that a node can be forgotten until it is, so that the next check that this node
+    /// makes sees it.
     pub(crate) forgetting: tokio::sync::Mutex<()>,
 }
 

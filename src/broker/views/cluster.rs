@@ -23,7 +23,7 @@ impl Views<'_> {
             let placement = placement(&catalog, &members, is_reachable);
             (members, placement, catalog.shape().map(|shape| shape.cluster), catalog.machine())
         };
-        // Without a lock of the catalog: what follows takes locks of other parts.
+        // Not while the catalog is locked: what follows takes locks of other parts.
         let mut leaders = Vec::new();
         for one in &mut placement {
             let leader = base.group_leader(one.group);
@@ -120,10 +120,11 @@ fn placement(
     });
     let held: Vec<PlacementView> = held.collect();
     let Some(shape) = catalog.shape().filter(|_| held.is_empty()) else { return held };
+    let running = members.iter().filter(|member| is_reachable(member.id)).count();
     let everywhere = |group| PlacementView {
         group,
         nodes: members.iter().map(|member| member.id).collect(),
-        is_led: true,
+        is_led: running * 2 > members.len(),
         former: Vec::new(),
         lost: Vec::new(),
         superseded: Vec::new(),
@@ -163,9 +164,10 @@ mod tests {
         catalog.apply(next, &entry, &mut CatalogOutput::default());
     }
 
-    fn shown(catalog: &Catalog) -> Vec<String> {
+    /// What is shown while these nodes are away.
+    fn shown(catalog: &Catalog, away: &[u16]) -> Vec<String> {
         let members = members(catalog, &[NodeId(1), NodeId(2), NodeId(3)]);
-        let placement = placement(catalog, &members, |it| it != NodeId(3));
+        let placement = placement(catalog, &members, |it| !away.contains(&it.0));
         let members = members.iter().map(|it| {
             format!("{} {} {:?} {} {}", it.id, it.state, it.zone, it.rpc_address, it.amqp_address)
         });
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn mem_01_members_and_placements_are_those_of_the_catalog_and_before_version_2_all_nodes() {
         let mut catalog = formed();
-        let before = shown(&catalog);
+        let before = shown(&catalog, &[3]);
         assert_eq!(
             before,
             [
@@ -191,8 +193,11 @@ mod tests {
                 "2: [1, 2, 3] [] true",
             ]
         );
+        let unled = "1: [1, 2, 3] [] false".to_owned();
+        assert!(shown(&catalog, &[2, 3]).contains(&unled), "two of three are away");
         apply(&mut catalog, vec![CatalogCommand::RaiseMachine(MachineVersion::MEMBERS)]);
-        assert_eq!(shown(&catalog), before);
+        assert_eq!(shown(&catalog, &[3]), before);
+        assert!(shown(&catalog, &[2, 3]).contains(&unled));
         let (node, incarnation) = (NodeId(4), Incarnation(4));
         let newcomer =
             Newcomer { node, incarnation, address: "h4:7672".to_owned(), zone: "north".to_owned() };
@@ -202,7 +207,7 @@ mod tests {
         let steps = [MemberCommand::Join(newcomer), admit, place];
         apply(&mut catalog, steps.into_iter().map(CatalogCommand::Members).collect());
         assert_eq!(
-            shown(&catalog).split_off(3),
+            shown(&catalog, &[3]).split_off(3),
             [
                 "4 a member \"north\" h4:7672 ",
                 "0: [1, 2, 3] [] true",

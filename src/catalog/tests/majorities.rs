@@ -35,6 +35,12 @@ fn mem_11_a_group_needs_a_node_while_others_of_its_nodes_are_away() {
     assert_eq!(needs(&world, 5, &[2]), in_group(2), "else 1 and 4 of 1, 2, 4 and 5 were left");
     world.place(1, &[1, 4, 5]);
     world.reach(1);
+    // A lost replica does not lead its group while a new one takes its place.
+    let mut replaced = World::founded(3, 1);
+    replaced.member(replace(3, 3, 33));
+    replaced.member(admit(3, 33));
+    replaced.place(1, &[1, 2, 3]);
+    assert!(replaced.catalog.can_be_led(GroupId(1), |it| it.0 != 3));
     // Its disk is lost, so that nothing is lost with it.
     world.member(replace(4, 4, 44));
     assert_eq!(needs(&world, 4, &[5]), None);

@@ -25,18 +25,25 @@ pub(in crate::cli::ctl) fn groups(cluster: &wire::Cluster, node: u32) -> Vec<u32
     critical.map(|placement| placement.group).collect()
 }
 
-/// A group that needs the node, and a node that it waits for, as text; `None` if no group needs it.
+/// Why the node cannot be forgotten: a group that needs it, and the node that this group waits for, if it
+/// does. `None` if no group needs it.
 pub(super) fn need(cluster: &wire::Cluster, node: u32) -> Option<String> {
     let group = *groups(cluster, node).first()?;
     let placement = cluster.placement.iter().find(|it| it.group == group)?;
     let has_replica = |id| placement.nodes.contains(&id) || placement.former.contains(&id);
     let is_awaited =
         |it: &&wire::Member| it.id != node && has_replica(it.id) && (!it.running || catches_up(it));
-    let cause = cluster.members.iter().find(is_awaited).map(|it| {
-        let what = if it.running { "catches up" } else { "does not answer" };
-        format!(" while node {} {what}", it.id)
-    });
-    Some(format!("group {group} needs its replica{}", cause.unwrap_or_default()))
+    let Some(awaited) = cluster.members.iter().find(is_awaited) else {
+        return Some(format!(
+            "node {node} cannot be forgotten: group {group} has no majority without it"
+        ));
+    };
+    let what = if awaited.running { "catches up" } else { "does not answer" };
+    let awaited = awaited.id;
+    Some(format!(
+        "node {node} cannot be forgotten now: group {group} needs its replica while node {awaited} \
+         {what}"
+    ))
 }
 
 fn catches_up(member: &wire::Member) -> bool {

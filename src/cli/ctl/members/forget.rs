@@ -158,8 +158,7 @@ impl Leaver<'_> {
         let Some(member) = runs else { return Ok(()) };
         // Its clients keep their connections if it cannot be forgotten.
         if let Some(need) = critical::need(&connected.cluster, node) {
-            let text = format!("Error:\nnode {node} cannot be forgotten now: {need}\n");
-            return Err(Failure::new(Exit::Unavailable, text));
+            return Err(Failure::new(Exit::Unavailable, format!("Error:\n{need}\n")));
         }
         let was_drained = member.status.as_ref().is_some_and(|status| status.drained);
         self.is_drained |= !was_drained;
