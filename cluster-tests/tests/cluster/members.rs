@@ -257,7 +257,7 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
     for node in &lost {
         notices(&cluster, *node).await;
     }
-    let [first, second] = lost[..] else { panic!("two are lost: {lost:?}") };
+    let (first, second) = lost.first().zip(lost.get(1)).expect("two nodes are lost");
     let refused = cluster.ctl(1, &["forget_cluster_node", &first.to_string()]).await;
     assert_eq!(refused.code, 69, "{refused:?}");
     let awaited = format!("while node {second} does not answer");
