@@ -64,6 +64,14 @@ pub(crate) fn led_turns(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wi
     vhosts.iter().flat_map(of_vhost).map(|turn| convert::turn(&turn)).collect()
 }
 
+/// Makes something on a thread that may take its time: with many queues that is not for the threads of the
+/// broker. `None`: it has failed.
+pub(crate) async fn blocking<T: Send + 'static>(
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(make).await.ok()
+}
+
 /// Views are made where they may take their time.
 ///
 /// # Errors
@@ -71,8 +79,7 @@ pub(crate) fn led_turns(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wi
 pub(crate) async fn viewed<T: Send + 'static>(
     view: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
-    let ended = |_| Status::internal("the list was not made");
-    tokio::task::spawn_blocking(view).await.map_err(ended)
+    blocking(view).await.ok_or_else(|| Status::internal("the list was not made"))
 }
 
 #[tonic::async_trait]

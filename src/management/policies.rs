@@ -5,6 +5,7 @@ use crate::admin::{check, opened, vhost};
 use crate::audit::{Operator, within};
 use crate::convert::refusal;
 use crate::facts::NodeFacts;
+use crate::parts::blocking;
 use crate::wire::{self, policies_server::Policies};
 use bytes::Bytes;
 use quorate_broker::{Broker, ImportError, Imported};
@@ -28,12 +29,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum of bytes of imported definitions: some hundred thousand objects.
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
-/// All definitions as JSON, made on a thread that may take its time: with many queues that is not for the
-/// threads of the broker. `None`: it has failed.
+/// All definitions as JSON. `None`: the export has failed.
 pub(crate) async fn exported_definitions(broker: &Broker, facts: &NodeFacts) -> Option<String> {
     let (broker, version) = (broker.clone(), facts.product_version.clone());
-    let export = move || broker.views().export_definitions(&version);
-    tokio::task::spawn_blocking(export).await.ok()
+    blocking(move || broker.views().export_definitions(&version)).await
 }
 
 type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;

@@ -23,6 +23,7 @@ const RAFT_OF_QUEUES: [&str; 5] = [
     "rabbitmq_raft_snapshot_index",
     "rabbitmq_raft_commit_latency_seconds",
 ];
+
 /// RabbitMQ's families of `/metrics/detailed`.
 const FAMILIES: [&str; 21] = [
     "connection_churn_metrics",

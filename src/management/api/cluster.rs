@@ -4,7 +4,7 @@
 use crate::api::counts::LastCounts;
 use crate::convert;
 use crate::merge;
-use crate::parts;
+use crate::parts::{self, blocking};
 use crate::peers::{Answers, PartPeer, Peer, Peers, StatisticsPeer, collect, local_part, part};
 use crate::rates::{Rates, TooManySamples, attempts};
 use crate::wire;
@@ -61,11 +61,6 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, Status>>) -> Result<T,
         Ok(answer) => answer,
         Err(_) => Err(Status::deadline_exceeded("the node did not answer within a second")),
     }
-}
-
-/// Makes something where it may take its time. `None`: it has failed.
-async fn blocking<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(make).await.ok()
 }
 
 impl Cluster {
