@@ -81,6 +81,7 @@ impl Schedule {
             }
             at_ms += for_ms + millis(RECOVERY);
         }
+        complete_last_upgrade(&mut events);
         Self { seed, duration_ms, events }
     }
 
@@ -108,6 +109,16 @@ impl Schedule {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = serde_json::to_vec_pretty(self).map_err(|error| named(&error))?;
         std::fs::write(path, text).map_err(|error| named(&error))
+    }
+}
+
+/// After a complete upgrade there is no way back, so that only the last one of a run is complete.
+fn complete_last_upgrade(events: &mut [Event]) {
+    for event in events.iter_mut().rev() {
+        if let Fault::Process(ProcessFault::RollingUpgrade { back }) = &mut event.fault {
+            *back = false;
+            return;
+        }
     }
 }
 
@@ -158,10 +169,7 @@ fn fault(chance: &mut Rng, kind: Kind) -> Fault {
             Fault::Process(ProcessFault::Pause { victims: Victims::One(Victim::Leader) })
         }
         Kind::RollingRestart => Fault::Process(ProcessFault::RollingRestart),
-        // An upgrade that is complete is the last one of a run.
-        Kind::RollingUpgrade => {
-            Fault::Process(ProcessFault::RollingUpgrade { back: chance.u8(0..4) > 0 })
-        }
+        Kind::RollingUpgrade => Fault::Process(ProcessFault::RollingUpgrade { back: true }),
         Kind::StarvedProcessor => Fault::Process(starved(chance, any)),
         Kind::OutOfMemory => Fault::Process(ProcessFault::OutOfMemory { victim: any }),
         Kind::IsolateNode => cut(Cut::Isolated(any)),
@@ -302,6 +310,17 @@ mod tests {
             let end = events.last().map(|event| event.at_ms + event.for_ms);
             assert!(end.is_some_and(|end| end < millis(HOUR)), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn only_the_last_upgrade_is_complete() {
+        let events = Schedule::make(5, HOUR, &[Kind::RollingUpgrade], 1).events;
+        let is_back = |event: &Event| {
+            event.fault == Fault::Process(ProcessFault::RollingUpgrade { back: true })
+        };
+        let back: Vec<bool> = events.iter().map(is_back).collect();
+        let (last, others) = back.split_last().unwrap();
+        assert!(others.len() > 10 && others.iter().all(|back| *back) && !last);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl<S: Source> AdminService<S> {
     }
 
     async fn queues(&self, scope: i32, vhost: &VhostName) -> (Vec<wire::Queue>, Vec<u32>) {
-        let own = self.source.queues(vhost).iter().map(convert::queue).collect();
+        let own = self.source.queues(vhost).into_iter().map(convert::queue).collect();
         let question = |mut peer: Peer| {
             let request = local_part(vhost.as_str());
             async move {
@@ -163,7 +163,9 @@ impl<S: Source> AdminService<S> {
             }
         };
         let (all, silent) = self.gather(scope, own, question).await;
-        (merge::queues(all), silent)
+        let mut merged = merge::queues(Vec::new(), all);
+        merge::sort_by_name(&mut merged);
+        (merged, silent)
     }
 }
 

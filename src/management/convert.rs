@@ -10,21 +10,29 @@ use quorate_broker::view::{
     Role,
 };
 use quorate_broker::{ForgetError, Kept};
-use quorate_catalog::{ConnectionId, MemberState};
+use quorate_catalog::{ConnectionId, MemberState, PolicyDefinition};
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ReplyCode, SessionId,
     ShortString,
 };
 use tonic::Status;
 
+/// Bytes that most tables of arguments fit in.
+const TABLE_BYTES: usize = 64;
+
 fn table(table: &FieldTable) -> Bytes {
-    let mut bytes = BytesMut::new();
+    let mut bytes = BytesMut::with_capacity(TABLE_BYTES);
     table.encode(&mut bytes);
     bytes.freeze()
 }
 
 fn name(name: Option<&ShortString>) -> String {
     name.map(ToString::to_string).unwrap_or_default()
+}
+
+/// A definition as JSON. Most queues have an empty one.
+fn definition(definition: &PolicyDefinition) -> String {
+    if definition.0.is_empty() { "{}".to_owned() } else { definition.to_json().to_string() }
 }
 
 fn node(node: Option<NodeId>) -> u32 {
@@ -71,7 +79,7 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
     }
 }
 
-pub(crate) fn queue(view: &QueueView) -> wire::Queue {
+pub(crate) fn queue(view: QueueView) -> wire::Queue {
     wire::Queue {
         id: Some(queue_id(view.id)),
         vhost: view.name.vhost.to_string(),
@@ -87,7 +95,7 @@ pub(crate) fn queue(view: &QueueView) -> wire::Queue {
         counts: view.counts.map(counts),
         policy: name(view.policies.policy.as_ref()),
         operator_policy: name(view.policies.operator_policy.as_ref()),
-        effective_policy_definition: view.policies.definition.to_json().to_string(),
+        effective_policy_definition: definition(&view.policies.definition),
     }
 }
 

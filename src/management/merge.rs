@@ -9,15 +9,20 @@ fn key(id: Option<wire::QueueId>) -> Key {
     id.map_or((0, 0, 0, 0), |id| (id.group, id.node, id.index, id.position))
 }
 
-/// Every queue once, by name: with the counts of the node that leads it, if that one answered. A list
-/// of counts comes after the list that names its queues.
-pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::Queue> {
-    let mut merged: BTreeMap<Key, wire::Queue> = BTreeMap::new();
-    for queue in lists {
-        match merged.get_mut(&key(queue.id)) {
-            None => {
-                merged.insert(key(queue.id), queue);
-            }
+/// Every queue once, in the order of the lists: with the counts of the node that leads it, if that one
+/// answered. The first list has each queue once, and names queues of which the others have only counts.
+pub(crate) fn queues(
+    first: Vec<wire::Queue>,
+    others: impl IntoIterator<Item = wire::Queue>,
+) -> Vec<wire::Queue> {
+    let of_first = first.iter().enumerate().map(|(place, queue)| (key(queue.id), place));
+    let mut places: BTreeMap<Key, usize> = of_first.collect();
+    let mut merged = first;
+    for queue in others {
+        let next = merged.len();
+        let place = *places.entry(key(queue.id)).or_insert(next);
+        match merged.get_mut(place) {
+            None => merged.push(queue),
             // For a moment two nodes may both take themselves for the leader. Which one leads is
             // not known here, so the first answer stays.
             Some(known) if known.counts.is_none() && queue.counts.is_some() => {
@@ -33,9 +38,12 @@ pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::
             Some(_) => {}
         }
     }
-    let mut merged: Vec<_> = merged.into_values().collect();
-    merged.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| key(a.id).cmp(&key(b.id))));
     merged
+}
+
+/// Sorts queues by name; those of one name, of which one is about to end, by id.
+pub(crate) fn sort_by_name(queues: &mut [wire::Queue]) {
+    queues.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| key(a.id).cmp(&key(b.id))));
 }
 
 /// The default exchange's binding of every queue, then the explicit ones by source, destination
@@ -99,27 +107,27 @@ mod tests {
 
     #[test]
     fn a_queue_is_listed_once_with_the_counts_of_its_leader() {
-        let merged = queues([
-            queue("b", 1, None, 0),
-            queue("a", 2, Some(5), 1),
-            queue("b", 1, Some(7), 2),
-            queue("a", 2, None, 1),
-            queue("b", 1, None, 3),
-        ]);
+        let own = vec![queue("b", 1, None, 0), queue("a", 2, Some(5), 1)];
+        let mut merged = queues(
+            own,
+            [queue("b", 1, Some(7), 2), queue("a", 2, None, 1), queue("b", 1, None, 3)],
+        );
+        assert_eq!(shown(&merged), [("b", Some(7), 2), ("a", Some(5), 1)]);
+        sort_by_name(&mut merged);
         assert_eq!(shown(&merged), [("a", Some(5), 1), ("b", Some(7), 2)]);
     }
 
     #[test]
     fn counts_come_to_the_queue_that_they_are_of() {
-        let merged =
-            queues([queue("a", 1, None, 0), queue("", 1, Some(4), 2), queue("", 2, Some(9), 2)]);
+        let counts = [queue("", 1, Some(4), 2), queue("", 2, Some(9), 2)];
+        let merged = queues(vec![queue("a", 1, None, 0)], counts);
         // Only its leader knows the second one.
-        assert_eq!(shown(&merged), [("", Some(9), 2), ("a", Some(4), 2)]);
+        assert_eq!(shown(&merged), [("a", Some(4), 2), ("", Some(9), 2)]);
     }
 
     #[test]
     fn without_its_leaders_answer_a_queue_is_listed_without_counts() {
-        let merged = queues([queue("a", 1, None, 0), queue("a", 1, None, 3)]);
+        let merged = queues(Vec::new(), [queue("a", 1, None, 0), queue("a", 1, None, 3)]);
         assert_eq!(shown(&merged), [("a", None, 3)]);
     }
 

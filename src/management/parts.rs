@@ -33,16 +33,16 @@ fn vhosts(request: &wire::PartRequest) -> Result<BTreeSet<VhostName>, Status> {
 
 /// The queues that this node leads or is the home of.
 pub(crate) fn led_queues(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Queue> {
-    broker.lookup().led_queues(vhosts).iter().map(convert::queue).collect()
+    broker.lookup().led_queues(vhosts, convert::queue)
 }
 
 /// The same queues, of which the replicated ones have only what no other node knows.
 fn led_counts(broker: &Broker, vhosts: &BTreeSet<VhostName>) -> Vec<wire::Queue> {
     let this = broker.node();
-    let bound = broker.lookup().bound_queues(vhosts);
+    let bound = broker.lookup().bound_queues(vhosts, convert::queue);
     let counted = broker.lookup().led_counts(vhosts);
     let counted = counted.into_iter().map(|(id, counts)| convert::counted(id, this, counts));
-    bound.iter().map(convert::queue).chain(counted).collect()
+    bound.into_iter().chain(counted).collect()
 }
 
 /// The consumers of this node's clients, for each virtual host.
@@ -111,7 +111,7 @@ impl Parts for PartService {
             .map_err(|error| Status::invalid_argument(format!("queue: {error}")))?;
         let name = ResourceName { vhost: vhost(&request.vhost)?, name };
         match self.broker.lookup().queue(&name) {
-            Some(view) => Ok(Response::new(convert::queue(&view))),
+            Some(view) => Ok(Response::new(convert::queue(view))),
             None => Err(Status::not_found(format!("no queue {name}"))),
         }
     }

@@ -5,14 +5,17 @@ use crate::{
     leader::led_homes::walk,
     node::Node,
     views::{
-        query::{binding_view, counts, default_exchange, exchange_view},
+        query::{Replication, binding_view, counts, default_exchange, exchange_view},
         view::{BindingView, ExchangeView, QueueCounts, QueueView},
     },
 };
 use quorate_catalog::{Access, QueueEntry, Resource, UserRecord, Who};
 use quorate_queue::Machine;
 use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostName};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Looks up single objects of this node's copy of the catalog.
 #[derive(Clone, Copy, Debug)]
@@ -73,32 +76,44 @@ impl Lookup<'_> {
     #[must_use]
     pub fn queue(&self, name: &ResourceName) -> Option<QueueView> {
         let entry = self.0.base.known_queue(name)?;
-        Some(self.0.queue_view(entry))
+        let replication = self.0.replication(entry.id.home);
+        Some(self.0.queue_view(entry, &replication))
     }
 
     /// Queues of virtual hosts: all catalog entries, and the connection-bound queues of this node
-    /// that have none.
+    /// that have none. Of each view is made what a list needs, since many views together are large.
     #[must_use]
-    pub fn queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
-        self.0.queue_views(|entry| vhosts.contains(&entry.name.vhost))
+    pub fn queues<T>(&self, vhosts: &BTreeSet<VhostName>, make: impl Fn(QueueView) -> T) -> Vec<T> {
+        self.0.queue_views(|entry| vhosts.contains(&entry.name.vhost), make)
     }
 
     /// Of those queues the ones that this node leads or is the home of, so that it knows their counts.
     #[must_use]
-    pub fn led_queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
+    pub fn led_queues<T>(
+        &self,
+        vhosts: &BTreeSet<VhostName>,
+        make: impl Fn(QueueView) -> T,
+    ) -> Vec<T> {
         let led: BTreeSet<Home> = self.0.base.led.homes().into_iter().collect();
-        self.0
-            .queue_views(|entry| vhosts.contains(&entry.name.vhost) && led.contains(&entry.id.home))
+        self.0.queue_views(
+            |entry| vhosts.contains(&entry.name.vhost) && led.contains(&entry.id.home),
+            make,
+        )
     }
 
     /// The connection-bound ones among those queues.
     #[must_use]
-    pub fn bound_queues(&self, vhosts: &BTreeSet<VhostName>) -> Vec<QueueView> {
+    pub fn bound_queues<T>(
+        &self,
+        vhosts: &BTreeSet<VhostName>,
+        make: impl Fn(QueueView) -> T,
+    ) -> Vec<T> {
         let is_bound = |entry: &QueueEntry| matches!(entry.id.home, Home::Node(_));
         let is_led = |entry: &QueueEntry| self.0.base.led.leading(entry.id.home).is_some();
-        self.0.queue_views(|entry| {
-            vhosts.contains(&entry.name.vhost) && is_bound(entry) && is_led(entry)
-        })
+        self.0.queue_views(
+            |entry| vhosts.contains(&entry.name.vhost) && is_bound(entry) && is_led(entry),
+            make,
+        )
     }
 
     /// The counts of the replicated ones among those queues.
@@ -173,7 +188,11 @@ impl Lookup<'_> {
 impl Node {
     /// The queues that are meant, of all that this node knows: catalog entries, and connection-bound
     /// queues of this node that have none. The catalog is not locked while they are counted.
-    pub(crate) fn queue_views(&self, is_meant: impl Fn(&QueueEntry) -> bool) -> Vec<QueueView> {
+    pub(crate) fn queue_views<T>(
+        &self,
+        is_meant: impl Fn(&QueueEntry) -> bool,
+        make: impl Fn(QueueView) -> T,
+    ) -> Vec<T> {
         let mut entries = self.base.catalog.queues_where(&is_meant);
         let is_bound = |entry: &&QueueEntry| matches!(entry.id.home, Home::Node(_));
         let named: BTreeSet<QueueId> =
@@ -183,6 +202,12 @@ impl Node {
             let unnamed = local.values().filter(|entry| !named.contains(&entry.id));
             entries.extend(unnamed.filter(|entry| is_meant(entry)).cloned());
         }
-        entries.into_iter().map(|entry| self.queue_view(entry)).collect()
+        let mut homes: BTreeMap<Home, Replication> = BTreeMap::new();
+        let view = |entry: QueueEntry| {
+            let home = entry.id.home;
+            let replication = homes.entry(home).or_insert_with(|| self.replication(home));
+            make(self.queue_view(entry, replication))
+        };
+        entries.into_iter().map(view).collect()
     }
 }

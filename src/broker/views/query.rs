@@ -89,7 +89,7 @@ impl Views<'_> {
     /// that have none.
     #[must_use]
     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
-        self.0.queue_views(|entry| entry.name.vhost == *vhost)
+        self.0.queue_views(|entry| entry.name.vhost == *vhost, |view| view)
     }
 
     /// Exchanges of a virtual host, the default one included.
@@ -287,24 +287,36 @@ pub(crate) const fn memory_bytes(queue: &QueueFigures) -> u64 {
     QUEUE_BYTES + HELD_BYTES * queue.unacknowledged
 }
 
+/// Which nodes replicate the queues of a home, as this node knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Replication {
+    leader: Option<NodeId>,
+    members: Vec<NodeId>,
+    online: Vec<NodeId>,
+}
+
 impl Node {
-    pub(crate) fn queue_view(&self, entry: QueueEntry) -> QueueView {
-        let home = entry.id.home;
-        let (leader, members) = match home {
-            Home::Node(node) => (Some(node), vec![node]),
-            Home::Group(group) => (self.base.group_leader(group), self.base.replicas_of(group)),
-        };
-        let (policies, lost) = {
-            let catalog = self.base.catalog.read();
-            let lost = match home {
-                Home::Node(_) => BTreeSet::new(),
-                Home::Group(group) => catalog.lost_replicas(group),
-            };
-            (catalog.queue_policies(&entry.name, entry.queue_type).into(), lost)
+    pub(crate) fn replication(&self, home: Home) -> Replication {
+        let (leader, members, lost) = match home {
+            Home::Node(node) => (Some(node), vec![node], BTreeSet::new()),
+            Home::Group(group) => {
+                let lost = self.base.catalog.read().lost_replicas(group);
+                (self.base.group_leader(group), self.base.replicas_of(group), lost)
+            }
         };
         let is_online =
             |node: &NodeId| self.base.context.is_reachable(*node) && !lost.contains(node);
         let online = members.iter().copied().filter(is_online).collect();
+        Replication { leader, members, online }
+    }
+
+    /// A queue of a home that is replicated in this way.
+    pub(crate) fn queue_view(&self, entry: QueueEntry, replication: &Replication) -> QueueView {
+        let Replication { leader, members, online } = replication.clone();
+        let policies = {
+            let catalog = self.base.catalog.read();
+            catalog.queue_policies(&entry.name, entry.queue_type).into()
+        };
         QueueView {
             policies,
             id: entry.id,

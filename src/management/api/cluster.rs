@@ -102,8 +102,9 @@ impl Cluster {
             // This node's copy of the catalog lags behind that of a leader.
             listed = self.merged_queues(vhosts, false).await;
         }
-        let items = self.counts.lock().complete(listed.items);
-        Listed { items, silent: listed.silent }
+        let counts = Arc::clone(&self.counts);
+        let items = blocking(move || counts.lock().complete(listed.items)).await;
+        self.listed(items, listed.silent)
     }
 
     /// Those queues; with `counts_only` a queue that only its leader knows has no name.
@@ -113,20 +114,27 @@ impl Cluster {
         counts_only: bool,
     ) -> Listed<wire::Queue> {
         let request = || wire::PartRequest { counts_only, ..part(vhosts) };
-        let (own, listed) = tokio::join!(
+        let (own, others) = tokio::join!(
             self.own_queues(vhosts.clone()),
             self.gather_parts(|peer| led_queues_of(peer, request())),
         );
-        let items = merge::queues(own.into_iter().chain(listed.items));
-        Listed { items, silent: listed.silent }
+        let merged = blocking(move || Some(merge::queues(own?, others.items))).await.flatten();
+        self.listed(merged, others.silent)
+    }
+
+    /// A list that this node has made; `None`: it has failed, so this node has not answered either.
+    fn listed<T>(&self, items: Option<Vec<T>>, mut silent: Vec<u32>) -> Listed<T> {
+        if items.is_none() {
+            silent.push(u32::from(self.broker.node().0));
+        }
+        Listed { items: items.unwrap_or_default(), silent }
     }
 
     /// This node's views of queues: with many of them that is not for the threads of the broker.
-    pub(crate) async fn own_queues(&self, vhosts: BTreeSet<VhostName>) -> Vec<wire::Queue> {
+    /// `None`: they were not made.
+    pub(crate) async fn own_queues(&self, vhosts: BTreeSet<VhostName>) -> Option<Vec<wire::Queue>> {
         let broker = self.broker.clone();
-        let views =
-            move || broker.lookup().queues(&vhosts).iter().map(convert::queue).collect::<Vec<_>>();
-        blocking(views).await.unwrap_or_default()
+        blocking(move || broker.lookup().queues(&vhosts, convert::queue)).await
     }
 
     /// One queue. Only the node that leads it is asked, if that is another one.
@@ -140,8 +148,8 @@ impl Cluster {
             Some(leader) => self.queue_of(leader, name).await,
             None => None,
         };
-        let lists = [convert::queue(&view)].into_iter().chain(of_leader);
-        self.counts.lock().complete(merge::queues(lists)).into_iter().next()
+        let merged = merge::queues(vec![convert::queue(view)], of_leader);
+        self.counts.lock().complete(merged).into_iter().next()
     }
 
     /// A queue as another node knows it; `None` if it knows none, or does not answer.

@@ -181,6 +181,9 @@ fn needs(queue: &wire::Queue, node: u32, behind: &BTreeSet<u32>) -> bool {
         && others * 2 <= queue.members.len()
 }
 
+/// Why a check fails that needs the list of queues and did not get it.
+const UNREAD: &str = "The list of queues cannot be made";
+
 /// Whether queues would lose their majority with this node.
 async fn quorum(api: &Api, call: &Call) -> Answer {
     if api.cluster.view().members.len() <= 1 {
@@ -190,6 +193,7 @@ async fn quorum(api: &Api, call: &Call) -> Answer {
     let this = u32::from(api.facts.id.0);
     let (queues, nodes) =
         tokio::join!(api.cluster.own_queues(all_vhosts(api)), api.cluster.nodes());
+    let Some(queues) = queues else { return failed(UNREAD, json!({ "queues": [] })) };
     // A replica that is still catching up after its start would keep its group waiting.
     let behind = nodes.items.iter().filter(|node| node.catching_up).map(|node| node.id).collect();
     let critical: Vec<Value> =
@@ -226,7 +230,9 @@ async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let vhosts = if call.name("vhost").is_some() { seen.clone() } else { all_vhosts(api) };
     // A queue that is bound to a connection is of no group.
     let is_leaderless = |id: wire::QueueId| id.node == 0 && groups.contains(&id.group);
-    let mut queues = api.cluster.own_queues(vhosts).await;
+    let Some(mut queues) = api.cluster.own_queues(vhosts).await else {
+        return Ok(failed(UNREAD, json!({ "queues": [] })));
+    };
     queues.retain(|one| one.id.is_some_and(is_leaderless));
     if queues.is_empty() {
         return Ok(ok());

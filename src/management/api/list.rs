@@ -5,6 +5,7 @@ use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -58,11 +59,23 @@ impl Wanted<'_> {
     }
 }
 
-/// A large list, whose objects are made one by one, each as far as it is needed.
+/// A large list, whose objects are made when they are needed, each as far as it is needed.
 pub(crate) struct Rows {
     pub(crate) count: usize,
-    /// The object of a row.
-    pub(crate) object: Box<dyn Fn(usize, Wanted<'_>) -> Value + Send>,
+    /// The objects of some rows.
+    pub(crate) objects: Box<dyn Fn(&[usize], Wanted<'_>) -> Vec<Value> + Send>,
+    /// The values at a path, of all rows.
+    pub(crate) column: Box<dyn Fn(&[&str]) -> Vec<Option<Value>> + Send>,
+    /// The rows that the request asks for, if they are known already.
+    pub(crate) chosen: Option<Chosen>,
+}
+
+/// The rows of a list that a request asks for, in their order.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) rows: Vec<usize>,
+    /// Number of rows that the filter matches.
+    matching: usize,
 }
 
 impl fmt::Debug for Rows {
@@ -125,20 +138,32 @@ impl Listing {
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn of_list(&self, items: Vec<Value>, order: &[&str]) -> Result<Value, Refusal> {
-        let items = items.into_iter().map(|item| (item, ())).collect();
-        self.arranged(items, order, |item, ()| item)
+        let total = items.len();
+        let value = |item: &Value, path: &[&str]| at(item, path).cloned();
+        let column = |path: &[&str]| items.iter().map(|item| value(item, path)).collect();
+        let Chosen { rows, matching } = self.chosen(total, column, order)?;
+        let mut items: Vec<Option<Value>> = items.into_iter().map(Some).collect();
+        let shown = rows.into_iter().filter_map(|row| items.get_mut(row)?.take()).collect();
+        Ok(self.answer(shown, matching, total))
     }
 
-    /// As [`Listing::of_list`], of rows whose objects take long to make: of all rows only the fields
+    /// As [`Listing::of_list`], of rows whose objects take long to make: of all rows only the values
     /// that decide about their order are made, and those of the page then have the wanted columns.
     ///
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn of_rows(&self, rows: &Rows, order: &[&str]) -> Result<Value, Refusal> {
+        let chosen;
+        let Chosen { rows: chosen, matching } = match &rows.chosen {
+            Some(known) => known,
+            None => {
+                chosen = self.chosen(rows.count, &rows.column, order)?;
+                &chosen
+            }
+        };
         let shown = self.columns.first_names();
         let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
-        let items = self.deciding(rows.count, &rows.object, order);
-        self.arranged(items, order, |_, row| (rows.object)(row, shown))
+        Ok(self.answer((rows.objects)(chosen, shown), *matching, rows.count))
     }
 
     /// True if a page of a list is asked for.
@@ -146,73 +171,44 @@ impl Listing {
         self.page.is_some()
     }
 
-    /// The rows that [`Listing::of_rows`] shows.
+    /// The rows that [`Listing::of_rows`] shows. `column` gives the values at a path, of all rows.
     ///
     /// # Errors
     /// 400 if there is no such page.
     pub(crate) fn chosen(
         &self,
         count: usize,
-        object: impl Fn(usize, Wanted<'_>) -> Value,
+        column: impl Fn(&[&str]) -> Vec<Option<Value>>,
         order: &[&str],
-    ) -> Result<Vec<usize>, Refusal> {
-        let mut items = self.deciding(count, object, order);
-        self.choose(&mut items, order);
-        let items = match &self.page {
-            None => items,
-            Some(page) => page.of(items)?,
-        };
-        Ok(items.into_iter().map(|(_, row)| row).collect())
-    }
-
-    /// Of each row the fields that decide about its place.
-    fn deciding(
-        &self,
-        count: usize,
-        object: impl Fn(usize, Wanted<'_>) -> Value,
-        order: &[&str],
-    ) -> Vec<(Value, usize)> {
-        let sorted_by = self.sort.iter().map(String::as_str).chain(order.iter().copied());
-        let first = |path: &'_ str| path.split('.').next().unwrap_or_default().to_owned();
-        let deciding: Vec<String> = sorted_by.map(first).chain(["name".to_owned()]).collect();
-        let deciding = deciding.iter().map(String::as_str).collect();
-        (0..count).map(|row| (object(row, Wanted::Only(&deciding)), row)).collect()
-    }
-
-    /// Leaves out the items that the filter does not match, and sorts the others.
-    fn choose<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
+    ) -> Result<Chosen, Refusal> {
+        let mut rows: Vec<usize> = (0..count).collect();
         if let Some(filter) = self.page.as_ref().and_then(|page| page.filter.as_ref()) {
-            let name = |item: &Value| {
-                item.get("name").and_then(Value::as_str).is_some_and(|name| filter.is_match(name))
-            };
-            items.retain(|(item, _)| name(item));
+            let names = column(&["name"]);
+            let name = |row: usize| names.get(row)?.as_ref()?.as_str();
+            rows.retain(|row| name(*row).is_some_and(|name| filter.is_match(name)));
         }
-        self.sort(items, order);
+        self.sort(&mut rows, column, order);
+        let matching = rows.len();
+        let rows = match &self.page {
+            None => rows,
+            Some(page) => page.of(rows)?,
+        };
+        Ok(Chosen { rows, matching })
     }
 
-    /// Filters, sorts and pages items by their values; `shown` makes what is shown of those that are
-    /// left.
-    fn arranged<T>(
-        &self,
-        mut items: Vec<(Value, T)>,
-        order: &[&str],
-        shown: impl Fn(Value, T) -> Value,
-    ) -> Result<Value, Refusal> {
-        let total = items.len();
-        self.choose(&mut items, order);
-        let shown = |(item, row)| self.columns.of(shown(item, row));
-        let Some(page) = &self.page else { return Ok(items.into_iter().map(shown).collect()) };
-        let filtered = items.len();
-        let items: Vec<Value> = page.of(items)?.into_iter().map(shown).collect();
-        Ok(json!({
+    /// The answer that shows these items, of so many that match and so many in all.
+    fn answer(&self, items: Vec<Value>, matching: usize, total: usize) -> Value {
+        let items: Vec<Value> = items.into_iter().map(|item| self.columns.of(item)).collect();
+        let Some(page) = &self.page else { return Value::Array(items) };
+        json!({
             "total_count": total,
-            "filtered_count": filtered,
+            "filtered_count": matching,
             "item_count": items.len(),
             "page": page.number,
             "page_size": page.size,
-            "page_count": filtered.div_ceil(page.size),
+            "page_count": matching.div_ceil(page.size),
             "items": items,
-        }))
+        })
     }
 
     /// The answer with one object.
@@ -220,18 +216,30 @@ impl Listing {
         self.columns.of(object)
     }
 
-    fn sort<T>(&self, items: &mut Vec<(Value, T)>, order: &[&str]) {
-        let given = self.sort.iter().map(String::as_str);
-        let order: Vec<Vec<&str>> =
-            given.chain(order.iter().copied()).map(|path| path.split('.').collect()).collect();
+    fn sort(
+        &self,
+        rows: &mut [usize],
+        column: impl Fn(&[&str]) -> Vec<Option<Value>>,
+        order: &[&str],
+    ) {
+        let mut paths: Vec<&str> = Vec::new();
+        for path in self.sort.iter().map(String::as_str).chain(order.iter().copied()) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
         // Each key is looked up once and not with every comparison.
-        let key = |item: &Value| order.iter().map(|path| Key::of(at(item, path))).collect();
-        let mut keyed: Vec<(Vec<Key>, (Value, T))> =
-            items.drain(..).map(|item| (key(&item.0), item)).collect();
-        keyed.sort_by(|(left, _), (right, _)| left.cmp(right));
-        items.extend(keyed.into_iter().map(|(_, item)| item));
+        let keys = |path: &&str| -> Vec<Key> {
+            let path: Vec<&str> = path.split('.').collect();
+            column(&path).into_iter().map(Key::of).collect()
+        };
+        let columns: Vec<Vec<Key>> = paths.iter().map(keys).collect();
+        rows.sort_by(|left, right| {
+            let compared = columns.iter().map(|keys| keys.get(*left).cmp(&keys.get(*right)));
+            compared.fold(Ordering::Equal, Ordering::then)
+        });
         if self.reverse {
-            items.reverse();
+            rows.reverse();
         }
     }
 }
@@ -295,7 +303,15 @@ fn filter(query: &Query) -> Result<Option<Regex>, Refusal> {
     }
 }
 
-/// The value at a path of names. A missing one sorts as the number 0, as in RabbitMQ.
+/// The value at a path of names below a value.
+pub(crate) fn below(mut value: Value, path: &[&str]) -> Option<Value> {
+    for name in path {
+        value = value.get_mut(name)?.take();
+    }
+    Some(value)
+}
+
+/// The value at a path of names.
 fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, name| value.get(name))
 }
@@ -406,35 +422,41 @@ mod tests {
     fn only_the_objects_of_a_page_are_made() {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);
-        let object = move |row: usize, wanted: Wanted<'_>| {
+        let object = |row: usize, wanted: Wanted<'_>| {
             let fields = [
                 ("name", json!(format!("q{row:03}"))),
                 ("vhost", json!("/")),
                 ("stats", json!({ "in": 1_000 - row })),
-                ("members", json!(["a", "b"])),
             ];
             let fields = fields.into_iter().filter(|(name, _)| wanted.has(name));
-            let fields: Map<_, _> = fields.map(|(name, value)| (name.to_owned(), value)).collect();
-            let whole = usize::from(fields.contains_key("members"));
-            count.fetch_add(whole, atomic::Ordering::Relaxed);
-            Value::Object(fields)
+            fields.map(|(name, value)| (name.to_owned(), value)).collect::<Value>()
         };
-        let rows = Rows { count: 1_000, object: Box::new(object) };
-        let listed = |query: &str| {
+        let objects = move |rows: &[usize], wanted: Wanted<'_>| -> Vec<Value> {
+            count.fetch_add(rows.len(), atomic::Ordering::Relaxed);
+            rows.iter().map(|row| object(*row, wanted)).collect()
+        };
+        let column = move |path: &[&str]| {
+            (0..1_000).map(|row| at(&object(row, Wanted::All), path).cloned()).collect()
+        };
+        let (objects, column) = (Box::new(objects), Box::new(column));
+        let mut rows = Rows { count: 1_000, objects, column, chosen: None };
+        let mut listed = |query: &str| {
             let listing = Listing::parse(&Query::parse(query).unwrap()).unwrap();
-            let listed = listing.of_rows(&rows, &["vhost", "name"]).unwrap();
-            let chosen = listing.chosen(rows.count, &rows.object, &["vhost", "name"]).unwrap();
-            let chosen = chosen.iter().map(|row| format!("q{row:03}")).collect::<Vec<_>>();
-            assert_eq!(chosen, names(&listed));
-            (names(&listed).join(" "), made.swap(0, atomic::Ordering::Relaxed))
+            let order = ["vhost", "name"];
+            let listed = listing.of_rows(&rows, &order).unwrap();
+            let made_of_rows = made.swap(0, atomic::Ordering::Relaxed);
+            rows.chosen = Some(listing.chosen(rows.count, &rows.column, &order).unwrap());
+            assert_eq!(listing.of_rows(&rows, &order).unwrap(), listed);
+            rows.chosen = None;
+            made.store(0, atomic::Ordering::Relaxed);
+            (names(&listed).join(" "), made_of_rows)
         };
-        let page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
+        let mut page = |query: &str| listed(&format!("page=2&page_size=2&{query}"));
         assert_eq!(page(""), ("q002 q003".to_owned(), 2));
         assert_eq!(page("name=q5&sort=name&sort_reverse=true"), ("q597 q596".to_owned(), 2));
         assert_eq!(page("sort=stats.in"), ("q997 q996".to_owned(), 2));
-        assert_eq!(page("sort=stats.in&columns=name"), ("q997 q996".to_owned(), 0));
+        assert_eq!(page("sort=stats.in&columns=name"), ("q997 q996".to_owned(), 2));
         assert_eq!(listed("").1, 1_000);
-        assert_eq!(listed("columns=name,stats.in").1, 0);
     }
 
     /// As in the golden reply.

@@ -39,19 +39,19 @@ impl Ord for Number {
 
 impl Key {
     /// The key of a value; a missing one sorts as the number 0, as in RabbitMQ.
-    pub(crate) fn of(value: Option<&Value>) -> Self {
+    pub(crate) fn of(value: Option<Value>) -> Self {
         match value {
             None => Self::Number(Number(0.0)),
             Some(Value::Number(number)) => {
                 Self::Number(Number(number.as_f64().unwrap_or_default()))
             }
             Some(Value::Null) => Self::Word(None),
-            Some(Value::Bool(value)) => Self::Word(Some(*value)),
+            Some(Value::Bool(value)) => Self::Word(Some(value)),
             Some(Value::Object(_)) => Self::Object,
             Some(Value::Array(values)) => {
-                Self::Array(values.iter().map(|value| Self::of(Some(value))).collect())
+                Self::Array(values.into_iter().map(|value| Self::of(Some(value))).collect())
             }
-            Some(Value::String(text)) => Self::Text(text.clone()),
+            Some(Value::String(text)) => Self::Text(text),
         }
     }
 }
@@ -77,8 +77,8 @@ mod tests {
             json!("a"),
             json!("b"),
         ];
-        let keys: Vec<Key> = sorted.iter().map(|value| Key::of(Some(value))).collect();
+        let keys: Vec<Key> = sorted.into_iter().map(|value| Key::of(Some(value))).collect();
         assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
-        assert_eq!(Key::of(None), Key::of(Some(&json!(0))));
+        assert_eq!(Key::of(None), Key::of(Some(json!(0))));
     }
 }

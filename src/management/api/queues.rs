@@ -7,16 +7,18 @@ use crate::api::cluster::KnownQueue;
 use crate::api::consumers::{self, Channels};
 use crate::api::counts::Messages;
 use crate::api::json;
-use crate::api::list::{Listing, Rows, Wanted};
+use crate::api::list::{Chosen, Listing, Rows, Wanted, below};
 use crate::api::names::Names;
 use crate::api::refusal::Refusal;
 use crate::api::route::Method;
 use crate::api::statistics::{self, Book, Key};
+use crate::parts::blocking;
 use crate::wire::{self, SampledKind};
 use quorate_client::{Operation, QueueDeclare};
 use quorate_types::{ResourceName, ShortString};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The policies of a queue, null where none is in force.
 fn policy(name: &str) -> Value {
@@ -40,7 +42,19 @@ struct Shown<'a> {
     names: &'a Names,
 }
 
-impl Shown<'_> {
+impl<'a> Shown<'a> {
+    fn of(known: &'a KnownQueue, names: &'a Names) -> Self {
+        let KnownQueue { queue, fresh } = known;
+        Self { queue, fresh: *fresh, counts: queue.counts.unwrap_or_default(), names }
+    }
+
+    /// The connection of an exclusive queue.
+    fn owner(&self) -> Option<Value> {
+        let owner = self.queue.owner?;
+        let node = self.names.name(owner.node);
+        Some(json!({ "name": format!("<{node}.{}.{}>", owner.start, owner.number) }))
+    }
+
     /// The node of the queue: its leader; else any member, which is better than no node at all.
     fn node(&self) -> &str {
         let home = [self.queue.leader].into_iter().chain(self.queue.members.first().copied());
@@ -114,24 +128,40 @@ const FIELDS: [(&str, Field); 32] = [
     ("memory", |one| Value::from(one.counts.memory_bytes)),
 ];
 
+/// The field of the connection of an exclusive queue. Others do not have it.
+const OWNER: &str = "owner_pid_details";
+
 /// A queue as lists show it.
 pub(crate) fn shape(known: &KnownQueue, names: &Names) -> Value {
-    fields_of(known, names, Wanted::All)
+    Selection::of(Wanted::All).fields(known, names)
 }
 
-/// The wanted fields of a queue.
-fn fields_of(known: &KnownQueue, names: &Names, wanted: Wanted<'_>) -> Value {
-    let KnownQueue { queue, fresh } = known;
-    let counts = queue.counts.unwrap_or_default();
-    let one = Shown { queue, fresh: *fresh, counts, names };
-    let fields = FIELDS.iter().filter(|(name, _)| wanted.has(name));
-    let mut shown: Map<_, _> =
-        fields.map(|(name, make)| ((*name).to_owned(), make(&one))).collect();
-    if let Some(owner) = queue.owner.filter(|_| wanted.has("owner_pid_details")) {
-        let owner = format!("<{}.{}.{}>", names.name(owner.node), owner.start, owner.number);
-        shown.insert("owner_pid_details".to_owned(), json!({ "name": owner }));
+/// The fields that are made of queues.
+struct Selection {
+    fields: Vec<(&'static str, Field)>,
+    has_owner: bool,
+    has_statistics: bool,
+}
+
+impl Selection {
+    fn of(wanted: Wanted<'_>) -> Self {
+        Self {
+            fields: FIELDS.into_iter().filter(|(name, _)| wanted.has(name)).collect(),
+            has_owner: wanted.has(OWNER),
+            has_statistics: wanted.has_statistics(),
+        }
     }
-    Value::Object(shown)
+
+    fn fields(&self, known: &KnownQueue, names: &Names) -> Value {
+        let one = Shown::of(known, names);
+        let fields = self.fields.iter();
+        let mut shown: Map<_, _> =
+            fields.map(|(name, make)| ((*name).to_owned(), make(&one))).collect();
+        if let Some(owner) = one.owner().filter(|_| self.has_owner) {
+            shown.insert(OWNER.to_owned(), owner);
+        }
+        Value::Object(shown)
+    }
 }
 
 /// The queues of virtual hosts.
@@ -146,11 +176,14 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
         Names::of(api),
         Book::of(api, call, &first, SampledKind::Queues),
     );
-    let mut list = List { queues: listed.items, names, book: book? };
+    let mut list = List { queues: listed.items, names, book: book?, chosen: None };
     if is_page {
-        let chosen;
-        (list, chosen) = list.page(listing).await?;
-        list.book.take_samples(Book::of_queues(api, call, &spans, chosen).await?);
+        let ids;
+        (list, ids) = list.choose(listing).await?;
+        // No queues would stand for all of them.
+        if !ids.is_empty() {
+            list.book.take_samples(Book::of_queues(api, call, &spans, ids).await?);
+        }
     }
     let silent = list.book.silent.clone();
     Ok(Answer::rows(BY_NAME, list.into_rows()).without(listed.silent).without(silent))
@@ -161,36 +194,56 @@ struct List {
     queues: Vec<KnownQueue>,
     names: Names,
     book: Book,
+    /// The page that is asked for.
+    chosen: Option<Chosen>,
 }
 
 impl List {
-    fn object(&self, row: usize, fields: Wanted<'_>) -> Value {
-        let shown = |known: &KnownQueue| {
-            let mut shown = fields_of(known, &self.names, fields);
-            if fields.has_statistics() {
+    fn objects(&self, rows: &[usize], fields: Wanted<'_>) -> Vec<Value> {
+        let selection = Selection::of(fields);
+        let object = |known: &KnownQueue| {
+            let mut shown = selection.fields(known, &self.names);
+            if selection.has_statistics {
                 self.book.insert(&mut shown, Key::of_queue(&known.queue).as_ref());
             }
             shown
         };
-        self.queues.get(row).map(shown).unwrap_or_default()
+        rows.iter().map(|row| self.queues.get(*row).map(object).unwrap_or_default()).collect()
     }
 
-    fn into_rows(self) -> Rows {
-        let count = self.queues.len();
-        Rows { count, object: Box::new(move |row, fields| self.object(row, fields)) }
+    /// The values at a path, of all queues.
+    fn column(&self, path: &[&str]) -> Vec<Option<Value>> {
+        let Some((first, rest)) = path.split_first() else { return Vec::new() };
+        let field = FIELDS.into_iter().find(|(name, _)| name == first);
+        let value = |known: &KnownQueue| match field {
+            Some((_, make)) => below(make(&Shown::of(known, &self.names)), rest),
+            None if *first == OWNER => below(Shown::of(known, &self.names).owner()?, rest),
+            None => self.book.at(Key::of_queue(&known.queue).as_ref(), path),
+        };
+        self.queues.iter().map(value).collect()
     }
 
-    /// The queues of the page that is asked for.
-    async fn page(self, listing: Listing) -> Result<(Self, Vec<wire::QueueId>), Refusal> {
+    fn into_rows(mut self) -> Rows {
+        let (count, chosen) = (self.queues.len(), self.chosen.take());
+        let list = Arc::new(self);
+        let of_list = Arc::clone(&list);
+        let objects = move |rows: &[usize], fields: Wanted<'_>| of_list.objects(rows, fields);
+        let column = move |path: &[&str]| list.column(path);
+        Rows { count, objects: Box::new(objects), column: Box::new(column), chosen }
+    }
+
+    /// Chooses the page that is asked for, and gives its queues.
+    async fn choose(mut self, listing: Listing) -> Result<(Self, Vec<wire::QueueId>), Refusal> {
         let choose = move || {
-            let object = |row, fields: Wanted<'_>| self.object(row, fields);
-            let rows = listing.chosen(self.queues.len(), object, BY_NAME)?;
-            let queues = rows.into_iter().filter_map(|row| self.queues.get(row)?.queue.id);
+            let column = |path: &[&str]| self.column(path);
+            let chosen = listing.chosen(self.queues.len(), column, BY_NAME)?;
+            let queues = chosen.rows.iter().filter_map(|row| self.queues.get(*row)?.queue.id);
             let queues = queues.collect();
+            self.chosen = Some(chosen);
             Ok((self, queues))
         };
-        let unavailable = |_| Refusal::Unavailable("the list cannot be made".to_owned());
-        tokio::task::spawn_blocking(choose).await.map_err(unavailable)?
+        let unavailable = || Refusal::Unavailable("the list cannot be made".to_owned());
+        blocking(choose).await.ok_or_else(unavailable)?
     }
 }
 

@@ -213,6 +213,12 @@ impl Book {
         }
     }
 
+    /// The value at a path of the statistics of an object.
+    pub(crate) fn at(&self, key: Option<&Key>, path: &[&str]) -> Option<Value> {
+        let statistic = key.and_then(|key| self.statistics.get(key));
+        if self.is_off { None } else { shown::at(fields_of(self.kind), statistic, path) }
+    }
+
     /// What is shown of an object, with its statistics.
     pub(crate) fn with(&self, mut shown: Value, key: Option<&Key>) -> Value {
         self.insert(&mut shown, key);

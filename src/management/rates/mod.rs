@@ -193,11 +193,13 @@ fn named_objects<'a>(
         SampledKind::Queues => {
             let only = |id: &wire::QueueId| (id.group, id.node, id.index, id.position);
             let chosen: BTreeSet<_> = request.queues.iter().map(only).collect();
-            let names = sampler.queues.iter().filter_map(|(id, history)| {
-                let name = sampler.name(*id).filter(|name| is_wanted(name))?;
-                let id = convert::queue_id(*id);
-                let is_chosen = chosen.is_empty() || chosen.contains(&only(&id));
-                is_chosen.then(|| (wire::Statistic { queue: Some(id), ..named(name) }, history))
+            let names = sampler.queues.iter().filter_map(|(queue, history)| {
+                let id = convert::queue_id(*queue);
+                if !chosen.is_empty() && !chosen.contains(&only(&id)) {
+                    return None;
+                }
+                let name = sampler.name(*queue).filter(|name| is_wanted(name))?;
+                Some((wire::Statistic { queue: Some(id), ..named(name) }, history))
             });
             names.collect()
         }

@@ -65,6 +65,36 @@ pub(crate) fn insert(shown: &mut Value, fields: &[Field], statistic: Option<&wir
     }
 }
 
+/// The value at a path of what [`insert`] inserts. A list of ten thousand objects is sorted by it, so that
+/// one number is not taken from a whole object.
+pub(crate) fn at(
+    fields: &[Field],
+    statistic: Option<&wire::Statistic>,
+    path: &[&str],
+) -> Option<Value> {
+    let place = |name: &str, asked: &[Asked]| {
+        fields.iter().position(|field| field.name == name && asked.contains(&field.asked))
+    };
+    let of_details = |details: &str, asked| place(details.strip_suffix("_details")?, asked);
+    let rate = |at: usize| {
+        let rates = statistic.map(|it| &it.rates);
+        Some(rates.and_then(|it| it.get(at)).copied().unwrap_or_default().into())
+    };
+    let others = [Asked::Lengths, Asked::Data, Asked::Node];
+    match path {
+        ["message_stats", details, "rate"] => {
+            let at = of_details(details, &[Asked::Rates])?;
+            statistic.and_then(|_| rate(at))
+        }
+        [details, "rate"] => rate(of_details(details, &others)?),
+        _ => {
+            let mut shown = Value::Object(Map::new());
+            insert(&mut shown, fields, statistic);
+            path.iter().try_fold(&shown, |value, name| value.get(name)).cloned()
+        }
+    }
+}
+
 /// The totals of fields with their details, such as the rates of churn.
 pub(crate) fn with_totals(
     fields: &[Field],

@@ -222,3 +222,39 @@ fn the_statistics_of_nodes_are_added() {
     shown::add(&mut sum, &statistic(vec![2, 7], vec![1.0, 2.0], vec![1, 1, 1]));
     assert_eq!(sum, statistic(vec![3, 7], vec![1.5, 2.0], vec![5, 4, 1]));
 }
+
+/// A list is sorted by what it shows.
+#[test]
+fn a_value_at_a_path_is_what_is_shown_there() {
+    let kinds = [fields::QUEUE, fields::CONNECTION, fields::VHOST, fields::NODE];
+    for fields in kinds {
+        let numbers = (0u32..).take(fields.len());
+        let known = wire::Statistic {
+            totals: numbers.clone().map(u64::from).collect(),
+            rates: numbers.map(|number| f64::from(number) + 0.5).collect(),
+            ..wire::Statistic::default()
+        };
+        for statistic in [None, Some(&known), Some(&wire::Statistic::default())] {
+            let mut shown = json!({});
+            shown::insert(&mut shown, fields, statistic);
+            let names = fields.iter().map(|field| field.name);
+            for name in names.chain(["message_stats", "nothing"]) {
+                let details = format!("{name}_details");
+                for path in [
+                    vec![name],
+                    vec![details.as_str()],
+                    vec![details.as_str(), "rate"],
+                    vec![details.as_str(), "rate", "x"],
+                    vec![name, "rate"],
+                    vec!["message_stats", name],
+                    vec!["message_stats", details.as_str()],
+                    vec!["message_stats", details.as_str(), "rate"],
+                ] {
+                    let pointer = format!("/{}", path.join("/"));
+                    let at = shown::at(fields, statistic, &path);
+                    assert_eq!(at.as_ref(), shown.pointer(&pointer), "{pointer}");
+                }
+            }
+        }
+    }
+}
