@@ -287,12 +287,14 @@ pub(crate) const fn memory_bytes(queue: &QueueFigures) -> u64 {
     QUEUE_BYTES + HELD_BYTES * queue.unacknowledged
 }
 
-/// Which nodes replicate the queues of a home, as this node knows it.
+/// Which nodes replicate the queues of a home, as this node knows it, and the home's clock if this node leads
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Replication {
     leader: Option<NodeId>,
     members: Vec<NodeId>,
     online: Vec<NodeId>,
+    now: Option<Timestamp>,
 }
 
 impl Node {
@@ -307,12 +309,12 @@ impl Node {
         let is_online =
             |node: &NodeId| self.base.context.is_reachable(*node) && !lost.contains(node);
         let online = members.iter().copied().filter(is_online).collect();
-        Replication { leader, members, online }
+        Replication { leader, members, online, now: self.base.led.now(home) }
     }
 
     /// A queue of a home that is replicated in this way.
     pub(crate) fn queue_view(&self, entry: QueueEntry, replication: &Replication) -> QueueView {
-        let Replication { leader, members, online } = replication.clone();
+        let Replication { leader, members, online, now } = replication.clone();
         let policies = {
             let catalog = self.base.catalog.read();
             catalog.queue_policies(&entry.name, entry.queue_type).into()
@@ -329,15 +331,14 @@ impl Node {
             leader,
             members,
             online,
-            counts: self.queue_counts(entry.id),
+            counts: self.queue_counts(entry.id, now),
         }
     }
 
     /// The counts of a queue, if this node leads its group or is its home.
-    pub(crate) fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
+    fn queue_counts(&self, id: QueueId, now: Option<Timestamp>) -> Option<QueueCounts> {
         let led = &self.base.led;
         led.leading(id.home)?;
-        let now = led.now(id.home);
         let queue = led.with_machine(id.home, |machine| machine.queue_figures(id)).flatten()?;
         Some(counts(&queue, now))
     }

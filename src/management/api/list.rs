@@ -1,13 +1,15 @@
 //! What every list takes: pages, a filter of names, an order and a choice of columns. Pure.
 
+use crate::api::columns::Columns;
 use crate::api::order::Key;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
 use regex::{Regex, RegexBuilder};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 
 /// Objects of a page, if the request does not say.
 const PAGE_SIZE: usize = 100;
@@ -90,14 +92,6 @@ struct Page {
     number: usize,
     size: usize,
     filter: Option<Regex>,
-}
-
-/// The columns that are wanted; paths of names, such as `message_stats.publish`.
-#[derive(Debug, Default)]
-enum Columns {
-    #[default]
-    All,
-    Only(Vec<Vec<String>>),
 }
 
 impl Listing {
@@ -187,13 +181,13 @@ impl Listing {
             let name = |row: usize| names.get(row)?.as_ref()?.as_str();
             rows.retain(|row| name(*row).is_some_and(|name| filter.is_match(name)));
         }
-        self.sort(&mut rows, column, order);
         let matching = rows.len();
-        let rows = match &self.page {
-            None => rows,
-            Some(page) => page.of(rows)?,
+        let shown = match &self.page {
+            None => 0..matching,
+            Some(page) => page.of(matching)?,
         };
-        Ok(Chosen { rows, matching })
+        self.sort(&mut rows, shown.end, column, order);
+        Ok(Chosen { rows: rows.get(shown).unwrap_or_default().to_vec(), matching })
     }
 
     /// The answer that shows these items, of so many that match and so many in all.
@@ -216,9 +210,11 @@ impl Listing {
         self.columns.of(object)
     }
 
+    /// Sorts rows as far as the first so many. Equal ones stay in their order.
     fn sort(
         &self,
-        rows: &mut [usize],
+        mut rows: &mut [usize],
+        first: usize,
         column: impl Fn(&[&str]) -> Vec<Option<Value>>,
         order: &[&str],
     ) {
@@ -234,13 +230,15 @@ impl Listing {
             column(&path).into_iter().map(Key::of).collect()
         };
         let columns: Vec<Vec<Key>> = paths.iter().map(keys).collect();
-        rows.sort_by(|left, right| {
-            let compared = columns.iter().map(|keys| keys.get(*left).cmp(&keys.get(*right)));
-            compared.fold(Ordering::Equal, Ordering::then)
-        });
-        if self.reverse {
-            rows.reverse();
+        let compare = |left: &usize, right: &usize| {
+            let (left, right) = if self.reverse { (right, left) } else { (left, right) };
+            let keys = columns.iter().map(|keys| keys.get(*left).cmp(&keys.get(*right)));
+            keys.chain([left.cmp(right)]).find(|it| it.is_ne()).unwrap_or(Ordering::Equal)
+        };
+        if first < rows.len() {
+            (rows, ..) = rows.select_nth_unstable_by(first, compare);
         }
+        rows.sort_unstable_by(compare);
     }
 }
 
@@ -271,9 +269,9 @@ impl Page {
         Ok(Some(Self { number, size, filter: filter(query)? }))
     }
 
-    /// The objects of this page.
-    fn of<T>(&self, items: Vec<T>) -> Result<Vec<T>, Refusal> {
-        let (count, skipped) = (items.len(), (self.number - 1).saturating_mul(self.size));
+    /// The places of this page among so many objects.
+    fn of(&self, count: usize) -> Result<Range<usize>, Refusal> {
+        let skipped = (self.number - 1).saturating_mul(self.size);
         if skipped > count {
             let (page, size) = (self.number, self.size);
             return Err(Refusal::BadPage {
@@ -281,7 +279,7 @@ impl Page {
                 reason: format!("Page out of range, page: {page} page size: {size}, len: {count}"),
             });
         }
-        Ok(items.into_iter().skip(skipped).take(self.size).collect())
+        Ok(skipped..count.min(skipped.saturating_add(self.size)))
     }
 }
 
@@ -314,54 +312,6 @@ pub(crate) fn below(mut value: Value, path: &[&str]) -> Option<Value> {
 /// The value at a path of names.
 fn at<'a>(item: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, name| value.get(name))
-}
-
-impl Columns {
-    /// The names of the fields that have wanted columns; `None`: all fields are wanted.
-    fn first_names(&self) -> Option<BTreeSet<&str>> {
-        match self {
-            Self::All => None,
-            Self::Only(paths) => {
-                Some(paths.iter().filter_map(|path| path.first()).map(String::as_str).collect())
-            }
-        }
-    }
-
-    /// The object with the wanted columns only.
-    fn of(&self, item: Value) -> Value {
-        match self {
-            Self::All => item,
-            Self::Only(paths) => {
-                let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
-                cut(item, &paths)
-            }
-        }
-    }
-}
-
-/// Cuts an object, or each object of an array, to the fields at these paths.
-fn cut(value: Value, paths: &[&[String]]) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let mut kept = Map::new();
-            for (name, value) in fields {
-                let below: Vec<&[String]> = paths
-                    .iter()
-                    .filter_map(|path| path.split_first())
-                    .filter(|(first, _)| **first == name)
-                    .map(|(_, rest)| rest)
-                    .collect();
-                if below.iter().any(|rest| rest.is_empty()) {
-                    kept.insert(name, value);
-                } else if !below.is_empty() {
-                    kept.insert(name, cut(value, &below));
-                }
-            }
-            Value::Object(kept)
-        }
-        Value::Array(values) => values.into_iter().map(|value| cut(value, paths)).collect(),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
-    }
 }
 
 #[cfg(test)]

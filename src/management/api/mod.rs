@@ -15,6 +15,7 @@ mod call;
 mod caller;
 mod client;
 mod cluster;
+mod columns;
 mod counts;
 mod dispatch;
 mod input;
