@@ -76,7 +76,7 @@ impl Lookup<'_> {
     #[must_use]
     pub fn queue(&self, name: &ResourceName) -> Option<QueueView> {
         let entry = self.0.base.known_queue(name)?;
-        let replication = self.0.replication(entry.id.home);
+        let replication = self.0.base.replication(entry.id.home);
         Some(self.0.queue_view(entry, &replication))
     }
 
@@ -205,7 +205,7 @@ impl Node {
         let mut homes: BTreeMap<Home, Replication> = BTreeMap::new();
         let view = |entry: QueueEntry| {
             let home = entry.id.home;
-            let replication = homes.entry(home).or_insert_with(|| self.replication(home));
+            let replication = homes.entry(home).or_insert_with(|| self.base.replication(home));
             make(self.queue_view(entry, replication))
         };
         entries.into_iter().map(view).collect()

@@ -298,20 +298,6 @@ pub(crate) struct Replication {
 }
 
 impl Node {
-    pub(crate) fn replication(&self, home: Home) -> Replication {
-        let (leader, members, lost) = match home {
-            Home::Node(node) => (Some(node), vec![node], BTreeSet::new()),
-            Home::Group(group) => {
-                let lost = self.base.catalog.read().lost_replicas(group);
-                (self.base.group_leader(group), self.base.replicas_of(group), lost)
-            }
-        };
-        let is_online =
-            |node: &NodeId| self.base.context.is_reachable(*node) && !lost.contains(node);
-        let online = members.iter().copied().filter(is_online).collect();
-        Replication { leader, members, online, now: self.base.led.now(home) }
-    }
-
     /// A queue of a home that is replicated in this way.
     pub(crate) fn queue_view(&self, entry: QueueEntry, replication: &Replication) -> QueueView {
         let Replication { leader, members, online, now } = replication.clone();
@@ -371,6 +357,20 @@ impl Node {
 }
 
 impl Base {
+    /// How the queues of a home are replicated.
+    pub(crate) fn replication(&self, home: Home) -> Replication {
+        let (leader, members, lost) = match home {
+            Home::Node(node) => (Some(node), vec![node], BTreeSet::new()),
+            Home::Group(group) => {
+                let lost = self.catalog.read().lost_replicas(group);
+                (self.group_leader(group), self.replicas_of(group), lost)
+            }
+        };
+        let is_online = |node: &NodeId| self.context.is_reachable(*node) && !lost.contains(node);
+        let online = members.iter().copied().filter(is_online).collect();
+        Replication { leader, members, online, now: self.led.now(home) }
+    }
+
     /// Names of those of the queues that this node knows.
     pub(crate) fn queue_names(
         &self,
