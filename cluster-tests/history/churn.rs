@@ -7,13 +7,14 @@ use super::publisher::{RECONNECT_INTERVAL, open};
 use crate::harness::amqp::{of_type, while_connected};
 use crate::harness::wait::in_time;
 use lapin::Channel;
+use lapin::message::Delivery;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::FieldTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -23,6 +24,14 @@ const NAMES: u32 = 200;
 const EXCHANGE: &str = "amq.direct";
 /// Messages of each queue.
 const MESSAGES: u32 = 2;
+/// How long a node cannot be reached until what its clients hold returns.
+const UNREACHABLE: Duration = Duration::from_secs(20);
+
+/// The next message of a queue, which has settled it.
+async fn get(channel: &Channel, queue: &str) -> lapin::Result<Option<Delivery>> {
+    let got = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await?;
+    Ok(got.map(|message| message.delivery))
+}
 
 /// A running client.
 #[derive(Debug)]
@@ -131,9 +140,19 @@ impl State<'_> {
                 self.history.forgotten(format!("'{name}' was declared, and a publish came back"));
             }
         }
+        let mut asked = Instant::now();
         for message in 0..MESSAGES {
-            let got = publishes.basic_get(name.into(), BasicGetOptions { no_ack: true }).await?;
-            let got = got.map(|message| message.delivery.data);
+            let before = std::mem::replace(&mut asked, Instant::now());
+            let mut got = get(publishes, name).await?;
+            let is_again = |got: &Delivery| message > 0 && got.data == self.body(message - 1);
+            if before.elapsed() > UNREACHABLE
+                && got.as_ref().is_some_and(|got| got.redelivered && is_again(got))
+            {
+                // What a node has given to a client returns if the node was cut off before the queue
+                // knew of it (NDF-03).
+                got = get(publishes, name).await?;
+            }
+            let got = got.map(|got| got.data);
             if got.as_deref() != Some(&self.body(message)) {
                 let wanted = self.body(message);
                 self.history.forgotten(format!("'{name}' gave {got:?}, not {wanted:?}"));

@@ -196,6 +196,24 @@ fn what_a_lost_consumer_sees_after_its_successor_is_excused() {
     assert_eq!(late(false), ["falsely redelivered"]);
 }
 
+#[test]
+fn what_a_lost_consumer_was_given_first_it_may_see_last() {
+    let late = |is_lost: bool, marked: bool| {
+        after(&[1, 2, 3], |history, consumer| {
+            let next = history.attached("q", PREFETCH);
+            deliver(history, next, 4, marked, Fate::Settled);
+            deliver(history, consumer, 4, false, Fate::Settled);
+            if is_lost {
+                history.lost(consumer);
+            }
+        })
+    };
+    assert!(late(true, true).is_empty());
+    assert_eq!(late(false, true), ["doubled", "falsely redelivered"]);
+    // It was given to two for the first time.
+    assert_eq!(late(true, false), ["doubled"]);
+}
+
 /// Two consumers of which the first is lost when it has seen these, and the history as it is then
 /// handed to the second, its clock set forward in between.
 fn succession(

@@ -13,8 +13,24 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
         let last = before.last().map(|place| (*place, &log.delivered[*place]));
         let story = || format!("{delivered:?} after {:?}", last.map(|(_, last)| last));
         if !delivered.redelivered {
-            if last.is_some() {
-                found.push(Violation::Doubled(story()));
+            let Some((_, last)) = last else {
+                before.push(place);
+                continue;
+            };
+            let otherwise = Violation::Doubled(story());
+            if before.iter().all(|place| log.delivered[*place].redelivered) {
+                // The others were marked, so the queue had given it to somebody before: to this consumer,
+                // who sees it late because its link was cut.
+                claims.push(Claim {
+                    queue: delivered.queue.clone(),
+                    holder: Some(delivered.consumer),
+                    also: None,
+                    published: last.at,
+                    came: delivered.at,
+                    otherwise,
+                });
+            } else {
+                found.push(otherwise);
             }
         } else if last.is_none_or(|(_, last)| last.fate != Fate::Returned) {
             // Given to a consumer that was lost: the one that was seen to have it, and whose settling

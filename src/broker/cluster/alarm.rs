@@ -7,13 +7,7 @@ use crate::{
     views::administration::Operator,
 };
 use quorate_types::NodeId;
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -186,11 +180,7 @@ impl Alarms {
 
 /// Resident memory of this process, bytes; `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    /// It is read often, so it stays open.
-    static STATM: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/statm").ok());
-    let mut bytes = [0; 128];
-    let read = STATM.as_ref()?.read_at(&mut bytes, 0).ok()?;
-    let statm = std::str::from_utf8(bytes.get(..read)?).ok()?;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }

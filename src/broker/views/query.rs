@@ -24,7 +24,7 @@ use quorate_queue::QueueFigures;
 use quorate_raft::Group;
 use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, MachineVersion, NodeId, QueueId,
-    ResourceName, ShortString, Timestamp, VhostName,
+    ResourceName, ShortString, Term, Timestamp, VhostName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -287,20 +287,22 @@ pub(crate) const fn memory_bytes(queue: &QueueFigures) -> u64 {
     QUEUE_BYTES + HELD_BYTES * queue.unacknowledged
 }
 
-/// Which nodes replicate the queues of a home, as this node knows it, and the home's clock if this node leads
-/// it.
+/// Which nodes replicate the queues of a home, as this node knows it. If it leads the home: in which term,
+/// and what time it was at the home.
 #[derive(Clone, Debug)]
 pub(crate) struct Replication {
     leader: Option<NodeId>,
     members: Vec<NodeId>,
     online: Vec<NodeId>,
+    term: Option<Term>,
     now: Option<Timestamp>,
 }
 
 impl Node {
     /// A queue of a home that is replicated in this way.
     pub(crate) fn queue_view(&self, entry: QueueEntry, replication: &Replication) -> QueueView {
-        let Replication { leader, members, online, now } = replication.clone();
+        let counts = self.queue_counts(entry.id, replication);
+        let Replication { leader, members, online, .. } = replication.clone();
         let policies = {
             let catalog = self.base.catalog.read();
             catalog.queue_policies(&entry.name, entry.queue_type).into()
@@ -317,16 +319,16 @@ impl Node {
             leader,
             members,
             online,
-            counts: self.queue_counts(entry.id, now),
+            counts,
         }
     }
 
-    /// The counts of a queue, if this node leads its group or is its home.
-    fn queue_counts(&self, id: QueueId, now: Option<Timestamp>) -> Option<QueueCounts> {
+    /// The counts of a queue, if this node led its home when the replication was looked up, and still does.
+    fn queue_counts(&self, id: QueueId, replication: &Replication) -> Option<QueueCounts> {
         let led = &self.base.led;
-        led.leading(id.home)?;
+        led.leading(id.home).filter(|term| replication.term == Some(*term))?;
         let queue = led.with_machine(id.home, |machine| machine.queue_figures(id)).flatten()?;
-        Some(counts(&queue, now))
+        Some(counts(&queue, replication.now))
     }
 
     fn consumer_views(&self, connection: &ConnectionState) -> Vec<ConsumerView> {
@@ -359,6 +361,7 @@ impl Node {
 impl Base {
     /// How the queues of a home are replicated.
     pub(crate) fn replication(&self, home: Home) -> Replication {
+        let (term, now) = (self.led.leading(home), self.led.now(home));
         let (leader, members, lost) = match home {
             Home::Node(node) => (Some(node), vec![node], BTreeSet::new()),
             Home::Group(group) => {
@@ -368,7 +371,7 @@ impl Base {
         };
         let is_online = |node: &NodeId| self.context.is_reachable(*node) && !lost.contains(node);
         let online = members.iter().copied().filter(is_online).collect();
-        Replication { leader, members, online, now: self.led.now(home) }
+        Replication { leader, members, online, term, now }
     }
 
     /// Names of those of the queues that this node knows.

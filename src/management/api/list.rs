@@ -137,7 +137,7 @@ impl Listing {
         let column = |path: &[&str]| items.iter().map(|item| value(item, path)).collect();
         let Chosen { rows, matching } = self.chosen(total, column, order)?;
         let mut items: Vec<Option<Value>> = items.into_iter().map(Some).collect();
-        let shown = rows.into_iter().filter_map(|row| items.get_mut(row)?.take()).collect();
+        let shown = rows.into_iter().filter_map(|row| items.get_mut(row)?.take());
         Ok(self.answer(shown, matching, total))
     }
 
@@ -157,7 +157,10 @@ impl Listing {
         };
         let shown = self.columns.first_names();
         let shown = shown.as_ref().map_or(Wanted::All, Wanted::Only);
-        Ok(self.answer((rows.objects)(chosen, shown), *matching, rows.count))
+        // Whole objects are larger than their columns, so that few are there at a time.
+        let parts = chosen.chunks(PAGE_SIZE);
+        let items = parts.flat_map(|part| (rows.objects)(part, shown));
+        Ok(self.answer(items, *matching, rows.count))
     }
 
     /// True if a page of a list is asked for.
@@ -191,8 +194,8 @@ impl Listing {
     }
 
     /// The answer that shows these items, of so many that match and so many in all.
-    fn answer(&self, items: Vec<Value>, matching: usize, total: usize) -> Value {
-        let items: Vec<Value> = items.into_iter().map(|item| self.columns.of(item)).collect();
+    fn answer(&self, items: impl Iterator<Item = Value>, matching: usize, total: usize) -> Value {
+        let items: Vec<Value> = items.map(|item| self.columns.of(item)).collect();
         let Some(page) = &self.page else { return Value::Array(items) };
         json!({
             "total_count": total,
@@ -210,7 +213,8 @@ impl Listing {
         self.columns.of(object)
     }
 
-    /// Sorts rows as far as the first so many. Equal ones stay in their order.
+    /// Puts the first so many rows of the order to the front, sorted; the others come after them in any
+    /// order. Equal rows stay in their order, or are reversed with all others.
     fn sort(
         &self,
         mut rows: &mut [usize],

@@ -81,12 +81,21 @@ pub(crate) fn at(
         Some(rates.and_then(|it| it.get(at)).copied().unwrap_or_default().into())
     };
     let others = [Asked::Lengths, Asked::Data, Asked::Node];
+    let is_inserted = |name: &str| {
+        let is_total = place(name, &[Asked::Data]).is_some();
+        name == "message_stats" || name.ends_with("_details") || is_total
+    };
     match path {
         ["message_stats", details, "rate"] => {
             let at = of_details(details, &[Asked::Rates])?;
             statistic.and_then(|_| rate(at))
         }
+        ["message_stats", name] if !name.ends_with("_details") => {
+            let at = place(name, &[Asked::Rates])?;
+            Some(total(statistic?, at).into())
+        }
         [details, "rate"] => rate(of_details(details, &others)?),
+        [name, ..] if !is_inserted(name) => None,
         _ => {
             let mut shown = Value::Object(Map::new());
             insert(&mut shown, fields, statistic);
