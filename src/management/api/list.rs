@@ -61,13 +61,16 @@ impl Wanted<'_> {
     }
 }
 
+/// Makes the objects of some rows.
+type Objects = dyn Fn(&[usize], Wanted<'_>) -> Vec<Value> + Send;
+/// Makes the values at a path, of all rows.
+type Column = dyn Fn(&[&str]) -> Vec<Option<Value>> + Send;
+
 /// A large list, whose objects are made when they are needed, each as far as it is needed.
 pub(crate) struct Rows {
     pub(crate) count: usize,
-    /// The objects of some rows.
-    pub(crate) objects: Box<dyn Fn(&[usize], Wanted<'_>) -> Vec<Value> + Send>,
-    /// The values at a path, of all rows.
-    pub(crate) column: Box<dyn Fn(&[&str]) -> Vec<Option<Value>> + Send>,
+    pub(crate) objects: Box<Objects>,
+    pub(crate) column: Box<Column>,
     /// The rows that the request asks for, if they are known already.
     pub(crate) chosen: Option<Chosen>,
 }
