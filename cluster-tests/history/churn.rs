@@ -27,7 +27,7 @@ const MESSAGES: u32 = 2;
 /// How long a node cannot be reached until what its clients hold returns.
 const UNREACHABLE: Duration = Duration::from_secs(20);
 
-/// The next message of a queue, which has settled it.
+/// The next message of a queue, got with no-ack.
 async fn get(channel: &Channel, queue: &str) -> lapin::Result<Option<Delivery>> {
     let got = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await?;
     Ok(got.map(|message| message.delivery))
@@ -148,8 +148,8 @@ impl State<'_> {
             if before.elapsed() > UNREACHABLE
                 && got.as_ref().is_some_and(|got| got.redelivered && is_again(got))
             {
-                // What a node has given to a client returns if the node was cut off before the queue
-                // knew of it (NDF-03).
+                // A node settles a get with no-ack after it has answered. If it is cut off before the queue's
+                // leader has received that, the message returns to the queue (NDF-03).
                 got = get(publishes, name).await?;
             }
             let got = got.map(|got| got.data);

@@ -19,8 +19,9 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
             };
             let otherwise = Violation::Doubled(story());
             if before.iter().all(|place| log.delivered[*place].redelivered) {
-                // The others were marked, so the queue had given it to somebody before: to this consumer,
-                // who sees it late because its link was cut.
+                // All earlier deliveries were marked as redelivered, so the queue delivered the message to
+                // another consumer first. That may be this one: if its link was cut, it reads late from its
+                // socket what was sent before.
                 claims.push(Claim {
                     queue: delivered.queue.clone(),
                     holder: Some(delivered.consumer),

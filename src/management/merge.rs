@@ -10,8 +10,8 @@ fn key(id: Option<wire::QueueId>) -> Key {
 }
 
 /// Every queue once, in the order of the lists: with the counts of the node that leads it, if that one
-/// answered. The first list has each queue once. Queues of which the others have only counts are named in it,
-/// or else have no name.
+/// answered. The first list contains each queue at most once. The others may contain queues with an id and
+/// counts only; such a queue has a name in the result only if the first list names it.
 pub(crate) fn queues(
     first: Vec<wire::Queue>,
     others: impl IntoIterator<Item = wire::Queue>,

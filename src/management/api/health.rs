@@ -223,7 +223,7 @@ async fn leaderless(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     let seen = call.vhosts(api)?;
     let placement = api.cluster.view().placement.into_iter().filter(|it| !it.is_led);
     let groups: BTreeSet<u32> = placement.map(|it| u32::from(it.group.0)).collect();
-    // Mostly there are none, and no queue need be looked at.
+    // Usually every group has a leader, and then the list of queues is not needed.
     if groups.is_empty() {
         return Ok(ok());
     }

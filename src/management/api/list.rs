@@ -196,7 +196,8 @@ impl Listing {
         Ok(Chosen { rows: rows.get(shown).unwrap_or_default().to_vec(), matching })
     }
 
-    /// The answer that shows these items, of so many that match and so many in all.
+    /// The answer with these items. `matching` is the number of objects that the filter matches, `total` the
+    /// number of all objects of the list.
     fn answer(&self, items: impl Iterator<Item = Value>, matching: usize, total: usize) -> Value {
         let items: Vec<Value> = items.map(|item| self.columns.of(item)).collect();
         let Some(page) = &self.page else { return Value::Array(items) };
@@ -216,8 +217,8 @@ impl Listing {
         self.columns.of(object)
     }
 
-    /// Puts the first so many rows of the order to the front, sorted; the others come after them in any
-    /// order. Equal rows stay in their order, or are reversed with all others.
+    /// Sorts rows only as far as the page needs: the first `first` rows of the order come to the front, sorted,
+    /// and the others follow in any order. Rows with equal keys keep their order; `sort_reverse` reverses it.
     fn sort(
         &self,
         mut rows: &mut [usize],
@@ -276,7 +277,7 @@ impl Page {
         Ok(Some(Self { number, size, filter: filter(query)? }))
     }
 
-    /// The places of this page among so many objects.
+    /// The indexes of this page in a sorted list of `count` objects.
     fn of(&self, count: usize) -> Result<Range<usize>, Refusal> {
         let skipped = (self.number - 1).saturating_mul(self.size);
         if skipped > count {

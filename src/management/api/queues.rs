@@ -157,7 +157,9 @@ impl Selection {
         let fields = self.fields.iter();
         let mut shown: Map<_, _> =
             fields.map(|(name, make)| ((*name).to_owned(), make(&one))).collect();
-        if let Some(owner) = one.owner().filter(|_| self.has_owner) {
+        if self.has_owner
+            && let Some(owner) = one.owner()
+        {
             shown.insert(OWNER.to_owned(), owner);
         }
         Value::Object(shown)
@@ -180,7 +182,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Answer, Refusal> {
     if is_page {
         let ids;
         (list, ids) = list.choose(listing).await?;
-        // No queues would stand for all of them.
+        // A request without queues asks for the statistics of all.
         if !ids.is_empty() {
             list.book.take_samples(Book::of_queues(api, call, &spans, ids).await?);
         }
