@@ -5,7 +5,7 @@ use crate::{
     invariants::Invariants,
     moves::Moves,
     node,
-    world::{Focus, Health, Trace, World, host},
+    world::{Focus, Health, NODES, Trace, World, host},
 };
 use quorate_queue::Machine;
 use quorate_rpc::chance;
@@ -218,7 +218,10 @@ impl Driver {
             return;
         }
         if self.world.disks_hang && self.hangs.below(HANGS_ONE_OF) == 0 {
-            self.hang();
+            let members: Vec<_> = self.world.membership.members().into_iter().collect();
+            let node = self.hangs.one_of(&members);
+            let until = self.sim.elapsed() + Duration::from_millis(self.hangs.between(200, 3_000));
+            self.hang(node, until);
         }
         let members: Vec<_> = self.world.membership.members().into_iter().collect();
         let node = self.chance.one_of(&members);
@@ -252,6 +255,7 @@ impl Driver {
                 self.fail(node, operation, until);
             }
             6 if self.world.focus == Focus::Network => self.isolate(node),
+            7 if self.world.focus == Focus::Network && self.world.disks_hang => self.isolate(node),
             6 | 7 => {
                 let alone = self.world.focus == Focus::Network || self.chance.below(2) == 0;
                 self.cut(node, other, until);
@@ -329,16 +333,30 @@ impl Driver {
         self.repairs.push((until, Repair::Join(one, other)));
     }
 
-    /// Messages between a node and all others are lost, and nothing else fails meanwhile.
+    /// Messages between a node and all others are lost, and nothing else fails meanwhile. In seeds with
+    /// disks that hang the node leads more groups than others, and its disk hangs until after its
+    /// return: its logs keep what it appended while it was alone, although others have come to it again.
     fn isolate(&mut self, node: NodeId) {
         if self.world.is_broken() {
             return;
         }
         let alone = self.chance.between(*ALONE_MS.start(), *ALONE_MS.end());
         self.quiet_until = self.sim.elapsed() + Duration::from_millis(alone);
+        let node = if self.world.disks_hang { self.busiest_leader() } else { node };
         let others = self.world.membership.nodes().into_iter().filter(|other| *other != node);
         others.for_each(|other| self.cut(node, other, self.quiet_until));
         *self.world.alone.lock() = Some((node, self.quiet_until));
+        if self.world.disks_hang {
+            let returned = Duration::from_millis(self.hangs.between(500, 2_000));
+            self.hang(node, self.quiet_until + returned);
+        }
+    }
+
+    /// The node that leads the most groups.
+    fn busiest_leader(&self) -> NodeId {
+        let running = self.world.running.lock();
+        let busiest = running.iter().max_by_key(|(_, (_, groups))| groups.led().len());
+        busiest.map_or(NODES[0], |(node, _)| *node)
     }
 
     /// Messages from one node to another are lost.
@@ -364,10 +382,7 @@ impl Driver {
     }
 
     /// A node's disk does not answer.
-    fn hang(&mut self) {
-        let members: Vec<_> = self.world.membership.members().into_iter().collect();
-        let node = self.hangs.one_of(&members);
-        let until = self.sim.elapsed() + Duration::from_millis(self.hangs.between(200, 3_000));
+    fn hang(&mut self, node: NodeId, until: Duration) {
         if self.world.hanging.lock().insert(node) {
             self.note(&format!("the disk of node {node} hangs until {until:?}"));
             self.repairs.push((until, Repair::Answer(node)));

@@ -52,9 +52,9 @@ fn focused(bug: PlantedBug, number: u64) -> u64 {
         | PlantedBug::HashMapOrderInApply
         | PlantedBug::ExpiryIgnoredAfterFailover => number,
         PlantedBug::WalSyncOff | PlantedBug::VoteNotSynced => 3 * number + 1,
-        PlantedBug::StaleLeaderDelivers
-        | PlantedBug::LeaseNeverRunsOut
-        | PlantedBug::BodyFromUncommitted => 3 * number + 2,
+        PlantedBug::StaleLeaderDelivers | PlantedBug::LeaseNeverRunsOut => 3 * number + 2,
+        // With disks that hang too.
+        PlantedBug::BodyFromUncommitted => 6 * number + 5,
     }
 }
 

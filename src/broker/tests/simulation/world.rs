@@ -25,6 +25,9 @@ pub const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// How long before its node is no longer alone a consumer reads again.
 const READ_BEFORE_END: Duration = Duration::from_millis(300);
 
+/// How long after it the consumers of other nodes read again, in seeds with disks that hang.
+const READ_AFTER_END: Duration = Duration::from_millis(1_000);
+
 pub const PORT: u16 = 5000;
 
 /// The state of a node's machine and of its process.
@@ -152,11 +155,24 @@ impl World {
         self.alone.lock().is_some_and(|(_, until)| self.elapsed() < until)
     }
 
-    /// How long a consumer of the node reads nothing: almost as long as the node is alone.
+    /// Whether this node is alone.
+    pub fn is_alone(&self, node: NodeId) -> bool {
+        let alone = *self.alone.lock();
+        alone.is_some_and(|(alone, until)| alone == node && self.elapsed() < until)
+    }
+
+    /// How long a consumer of the node reads nothing while a node is alone. One of that node reads just
+    /// before its node is joined again. If disks hang, one of another node reads only after that:
+    /// messages whose places the log of the lone node has too wait meanwhile, and its consumer gets
+    /// them (STO 7).
     pub fn unread_for(&self, node: NodeId) -> Duration {
-        let alone = self.alone.lock().filter(|(alone, _)| *alone == node);
-        let rest = alone.map(|(_, until)| until.saturating_sub(self.elapsed()));
-        rest.unwrap_or_default().saturating_sub(READ_BEFORE_END)
+        let Some((alone, until)) = *self.alone.lock() else { return Duration::ZERO };
+        let reads = match alone == node {
+            true => until.saturating_sub(READ_BEFORE_END),
+            false if self.disks_hang => until + READ_AFTER_END,
+            false => return Duration::ZERO,
+        };
+        reads.saturating_sub(self.elapsed())
     }
 
     /// Whether anything is broken. A node that joins is not.

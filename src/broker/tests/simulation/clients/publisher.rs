@@ -15,8 +15,10 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// Most unconfirmed publishes of a client.
+/// Most unconfirmed publishes of a client, and of one whose node is alone: its log has many entries
+/// then that are never committed.
 const WINDOW: usize = 8;
+const WINDOW_ALONE: usize = 64;
 
 impl Clients {
     pub(super) async fn publish(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
@@ -25,7 +27,11 @@ impl Clients {
         }
         let (mut unconfirmed, mut number) = (BTreeMap::new(), 0);
         while !self.world.is_draining() || !unconfirmed.is_empty() {
-            if unconfirmed.len() < WINDOW && !self.world.is_draining() {
+            let window = match self.world.is_alone(self.node) {
+                true => WINDOW_ALONE,
+                false => WINDOW,
+            };
+            if unconfirmed.len() < window && !self.world.is_draining() {
                 number += 1;
                 let published = self.published.fetch_add(1, Relaxed) + 1;
                 let body = format!("{}-{published}", self.name);

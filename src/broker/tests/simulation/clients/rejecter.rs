@@ -8,6 +8,7 @@ use quorate_broker::Connection;
 use quorate_client::{Connection as _, Settle, Settlement};
 use quorate_types::RequeueCause;
 use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
 
 impl Clients {
     pub(super) async fn reject(self: Arc<Self>, connection: Connection) -> Result<(), Ended> {
@@ -15,6 +16,7 @@ impl Clients {
         consume(&connection, LIMITED).await?;
         loop {
             hear(&connection, Duration::from_millis(100)).await?;
+            sleep(self.world.unread_for(self.node)).await;
             let mut deliveries = Vec::new();
             connection.take_deliveries(1 << 20, &mut deliveries);
             for delivered in deliveries {
