@@ -59,7 +59,7 @@ struct State {
     installing: bool,
     /// An entry could not be applied, so the state belongs to no index: no checkpoints are made (STO 3).
     failed: bool,
-    /// The replica is being removed: no checkpoints are made (MEM 9).
+    /// The replica is being removed: nothing is written any more (MEM 9).
     ended: bool,
     digests: Digests,
 }
@@ -181,7 +181,7 @@ impl Replica {
     /// wait for the disk.
     pub(crate) fn checkpoint(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.failed || state.ended || state.installing || state.applied == state.checkpointed {
+        if state.failed || state.installing || state.applied == state.checkpointed {
             return;
         }
         if let Err(error) = self.write_checkpoint(&mut state) {
@@ -189,14 +189,15 @@ impl Replica {
         }
     }
 
-    /// Writes no checkpoint any more: the replica's data are removed, and what is written later would
-    /// be taken for the state of the next replica (MEM 9).
+    /// Writes nothing any more: the replica's data are removed, and what is written later would be taken
+    /// for the state of the next replica (MEM 9). openraft's task that applies entries and installs
+    /// snapshots goes on for a while after the group has been shut down.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
     }
 
     fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
-        let Some(applied) = state.applied else { return Ok(()) };
+        let Some(applied) = state.applied.filter(|_| !state.ended) else { return Ok(()) };
         let begun = Instant::now();
         let meta = encode_stored_membership(&state.membership);
         let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
@@ -221,8 +222,16 @@ impl Replica {
 
     /// Makes a received snapshot this replica's state (STO 6).
     async fn install(&self, meta: &SnapshotMeta, received: ReceivedSnapshot) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        let done: Done = Box::new(move |result| {
+            // During a shutdown of the group the receiver may be gone.
+            let _ = sender.send(result);
+        });
         {
             let mut state = self.state.lock();
+            if state.ended {
+                return Err(io::Error::other("the replica has been removed"));
+            }
             let (before, at) = (state.applied.map(|id| id.index), received.applied().index.0);
             assert!(
                 before < Some(at),
@@ -231,13 +240,9 @@ impl Replica {
             state.installing = true;
             state.machine.clear();
             state.digests.clear();
+            // Begun under the lock: the removal of a replica's data comes before it or after it.
+            self.store.install(received, done);
         }
-        let (sender, receiver) = oneshot::channel();
-        let done: Done = Box::new(move |result| {
-            // During a shutdown of the group the receiver may be gone.
-            let _ = sender.send(result);
-        });
-        self.store.install(received, done);
         let installed = receiver
             .await
             .map_err(|_| io::Error::other("the log writer dropped an installation"))?;
@@ -247,6 +252,9 @@ impl Replica {
 
     fn installed(&self, meta: &SnapshotMeta) -> Result<(), MachineError> {
         let mut state = self.state.lock();
+        if state.ended {
+            return Ok(());
+        }
         let (applied, membership) = load(&self.store, state.machine.as_mut())?;
         if applied != meta.last_log_id {
             let reason =
@@ -362,6 +370,35 @@ mod tests {
     use quorate_storage::{CommandEntry, Database, Options};
     use quorate_types::{GroupId, Incarnation, NodeId};
 
+    fn loaded(store: &GroupStore, fails: bool, dirty_bytes_max: usize) -> Arc<Replica> {
+        let sink = Arc::new(Deaf);
+        let standing = Standing::new(GroupId(1), NodeId(1), sink.clone(), None, Arc::default());
+        let (machine, fatal) = (Box::new(Nothing { fails }), Arc::new(|_, _: &str| {}));
+        let (store, metrics) = (store.clone(), Arc::default());
+        Replica::load(store, machine, standing, sink, fatal, metrics, dirty_bytes_max).unwrap()
+    }
+
+    /// MEM 9: what openraft's task applies after the end would be taken for the state of the next
+    /// replica.
+    #[test]
+    fn mem_09_a_replica_that_has_ended_writes_no_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(dir.path(), Options::new(NodeId(1), Incarnation(1))).unwrap();
+        let store = database.group(GroupId(1)).unwrap();
+        // Every entry makes enough dirty state for a checkpoint.
+        let replica = loaded(&store, false, 0);
+        let apply = |index| {
+            let entry = Entry { log_id: log_id_of(1, index), payload: EntryPayload::Blank };
+            replica.apply(&entry).unwrap();
+            replica.state.lock().checkpointed.map(|id| id.index)
+        };
+        assert_eq!(apply(1), Some(1));
+        replica.end();
+        assert_eq!(apply(2), Some(1));
+        replica.checkpoint();
+        assert_eq!(replica.state.lock().checkpointed.map(|id| id.index), Some(1));
+    }
+
     /// STO 3: an entry that could not be applied has changed a part of the state, which belongs to no
     /// index.
     #[test]
@@ -370,13 +407,7 @@ mod tests {
         let database = Database::open(dir.path(), Options::new(NodeId(1), Incarnation(1))).unwrap();
         let store = database.group(GroupId(1)).unwrap();
         for fails in [false, true] {
-            let sink = Arc::new(Deaf);
-            let standing = Standing::new(GroupId(1), NodeId(1), sink.clone(), None, Arc::default());
-            let (machine, fatal) = (Box::new(Nothing { fails }), Arc::new(|_, _: &str| {}));
-            let metrics = Arc::default();
-            let replica =
-                Replica::load(store.clone(), machine, standing, sink, fatal, metrics, 1 << 20);
-            let replica = replica.unwrap();
+            let replica = loaded(&store, fails, 1 << 20);
             let entry = |index, payload| Entry { log_id: log_id_of(1, index), payload };
             let begun = 2 * u64::from(fails) + 1;
             replica.apply(&entry(begun, EntryPayload::Blank)).unwrap();

@@ -180,6 +180,11 @@ impl GroupStore {
         }
     }
 
+    /// Adds the write that removes the group's replica. An install in progress ends before it.
+    pub(crate) fn push_last(&self, work: Work, done: Done) {
+        self.push_ordered(self.memory.log(), work, Some(done));
+    }
+
     /// Saves the vote.
     pub fn save_vote(&self, vote: Bytes, done: Done) {
         let mut log = self.memory.log();

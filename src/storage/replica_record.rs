@@ -66,8 +66,9 @@ impl Database {
         self.push(Work::Put { family: Family::Raft, key, value }, done);
     }
 
-    /// Removes a replica's log, votes, messages and state durably, in one step, and keeps its name.
-    /// The caller must have ended the replica: nothing may use the group's store any more.
+    /// Removes a replica's log, votes, messages and state durably, in one step, and keeps its name. A
+    /// snapshot that is being installed is installed first. The caller must have ended the replica:
+    /// nothing may use the group's store any more.
     pub fn remove_replica(&self, group: GroupId, number: ReplicaNumber, done: Done) {
         let mut batch = match self.engine.batch(0) {
             Ok(batch) => batch,
@@ -79,9 +80,13 @@ impl Database {
         families.into_iter().for_each(|family| batch.delete_range(family, &start, &end));
         let name = ReplicaRecord { number, is_present: false }.encode();
         batch.put(Family::Raft, key::raft_key(group, RaftRecord::Replica), name);
-        self.groups.lock().remove(&group);
+        let removed = self.groups.lock().remove(&group);
         self.cache.truncate(group, LogIndex(0));
-        self.push(Work::Batch(Box::new(batch.finish())), done);
+        let work = Work::Batch(Box::new(batch.finish()));
+        match removed {
+            Some(store) => store.push_last(work, done),
+            None => self.push(work, done),
+        }
     }
 
     fn push(&self, work: Work, done: Done) {

@@ -5,7 +5,7 @@ use super::{GROUP, append, entry, id, model::runs_on_disk, open, options, queue,
 use crate::{Database, GroupStore, ReplicaStore, StorageError, engine::Family, snapshot};
 use bytes::Bytes;
 use quorate_queue::{Change, NodeRecord, Record, RecordKey};
-use quorate_types::{GroupId, Level, LogIndex, NodeId, StartNumber};
+use quorate_types::{GroupId, Level, LogIndex, NodeId, ReplicaNumber, StartNumber};
 use std::{
     path::Path,
     sync::Arc,
@@ -280,4 +280,32 @@ fn an_install_that_was_broken_off_is_done_again() {
     // An append; then the mark, from which on the install must be completed.
     assert_eq!(outcomes[..3], [false, false, true]);
     assert!(outcomes[2..].iter().all(|installed| *installed));
+}
+
+/// What an install under way writes does not stay for the next replica.
+#[test]
+fn mem_09_an_install_in_progress_ends_before_its_replica_is_removed() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_database, donor) = donor(from.path(), 20);
+    let pieces = pieces(&donor);
+    let (open_gate, gate) = crossbeam_channel::bounded::<()>(0);
+    let mut options = options();
+    options.install_gate = Some(gate);
+    let database = open(to.path(), options);
+    let store = database.group(GROUP).unwrap();
+    let received = receive(&store, &pieces).unwrap();
+    let (done, installed) = super::done();
+    store.install(received, done);
+    let (done, removed) = super::done();
+    database.remove_replica(GROUP, ReplicaNumber(7), done);
+    drop(open_gate);
+    installed.recv().unwrap().unwrap();
+    removed.recv().unwrap().unwrap();
+    drop(store);
+    let next = database.group(GROUP).unwrap();
+    assert_eq!(next.load().unwrap().applied, None);
+    assert_eq!((next.log_state().last, next.log_state().last_purged), (None, None));
+    for family in [Family::Heads, Family::Bodies, Family::State] {
+        assert!(records(&next, family).is_empty(), "{family:?}");
+    }
 }
