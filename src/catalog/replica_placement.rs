@@ -189,7 +189,8 @@ impl Catalog {
     }
 
     /// A group that has its majority by the node's replica while nodes of which `runs` is false are away,
-    /// and one of these. `None` if the node can be taken from all groups now (MEM 11).
+    /// and one of these; or while a replica is lost, if the node's is a leader that goes and votes until
+    /// then. `None` if the node can be taken from all groups now, or the catalog refuses it (MEM 11).
     #[must_use]
     pub fn needs(&self, node: NodeId, runs: impl Fn(NodeId) -> bool) -> Option<(GroupId, NodeId)> {
         let stays = |it: NodeId| it != node && runs(it);
@@ -198,9 +199,14 @@ impl Catalog {
             if self.can_be_led(group, stays) || !acting().any(|it| it.node == node) {
                 return None;
             }
-            // What is lost or shall go does not come back: without others the catalog refuses it.
-            let away = acting().find(|it| it.node != node && !runs(it.node))?;
-            Some((group, away.node))
+            let away = acting().find(|it| it.node != node && !runs(it.node));
+            // What is lost or shall go does not come back: a candidate that needs the node is refused
+            // by the catalog, which does not know which replica leads.
+            let named = || placement.candidates().flatten();
+            let is_refused =
+                placement.candidates().any(|it| !self.has_majority(it, |at| at != node));
+            let lost = || named().find(|it| !is_refused && !self.can_act(**it));
+            Some((group, away.or_else(lost)?.node))
         })
     }
 

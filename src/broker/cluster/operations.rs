@@ -29,14 +29,14 @@ pub enum ForgetError {
     /// A group has its majority by this node's replica while another node is away (MEM 11).
     #[error(
         "node {node} cannot be forgotten now: group {group} needs its replica while node {away} does \
-         not answer; start node {away}, or replace it if its disk is lost"
+         not answer or has no replica yet; start node {away}, or replace it if its disk is lost"
     )]
     Needed {
         /// The node that was to be forgotten.
         node: NodeId,
         /// The group that would have no majority.
         group: GroupId,
-        /// A node with another replica of the group.
+        /// A node with another replica of the group, or that is to get one.
         away: NodeId,
     },
     /// The catalog refuses it.

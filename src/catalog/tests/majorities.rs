@@ -47,6 +47,14 @@ fn mem_11_a_group_needs_a_node_while_others_of_its_nodes_are_away() {
     assert_eq!(needs(&world, 1, &[]), None, "nobody is away: the catalog refuses it");
     assert_eq!(needs(&world, 1, &[4]), None, "a lost replica does not come back");
     assert!(matches!(world.member_refused(forget(1, 1)), D::NoMajority { .. }));
+    // On the way from node 3, which leads, to node 4, whose disk is lost: of 1, 2, 3 and 4 two were left.
+    let mut lost = World::founded(5, 1);
+    lost.place(1, &[1, 2, 3]);
+    lost.reach(1);
+    lost.place(1, &[1, 2, 4]);
+    assert_eq!(needs(&lost, 3, &[3]), None);
+    lost.member(replace(4, 4, 44));
+    assert_eq!(needs(&lost, 3, &[3]), in_group(4));
 }
 
 #[test]

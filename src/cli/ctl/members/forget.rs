@@ -29,6 +29,8 @@ struct Leaver<'a> {
     drains: bool,
     /// It was drained for this, and is not forgotten yet.
     is_drained: bool,
+    /// It was seen to leave: a member of its id after that is another node (MEM 11).
+    has_left: bool,
     door: Door<'a>,
 }
 
@@ -41,7 +43,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let (given, drains) = (word(invocation), invocation.options.has("drain"));
     banner(invocation, console, &format!("Removing node {given} from the cluster\n"));
-    let mut leaver = Leaver { given, id: None, drains, is_drained: false, door };
+    let mut leaver = Leaver { given, id: None, drains, is_drained: false, has_left: false, door };
     let mut progress = Progress::of(&invocation.options);
     let left = leave(&mut leaver, wait, &mut progress, console).await;
     if left.is_err() && leaver.is_drained {
@@ -103,7 +105,8 @@ impl Leaver<'_> {
         let (mut connected, id) = self.connect().await?;
         match member(&connected, id).map(|member| member.state.as_str()) {
             None => return Ok(None),
-            Some("leaving") => self.is_drained = false,
+            Some("leaving") => (self.is_drained, self.has_left) = (false, true),
+            Some(_) if self.has_left => return Ok(None),
             Some(_) => self.forget(&mut connected, id, left.min(DRAIN_MAX)).await?,
         }
         let given = self.given;
