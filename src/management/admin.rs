@@ -9,6 +9,7 @@ use crate::merge;
 use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
 use crate::wire::{self, admin_server::Admin};
+use prost::Message;
 use quorate_types::{ShortString, VhostName};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,8 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// Entries of a list in one message, so that it stays far below the 4 MiB that gRPC takes.
+/// Entries of a list in one message, and bytes after which a message takes no more: it stays far below
+/// the 4 MiB that gRPC takes, although an entry may have arguments of 64 KiB.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
 /// How often an awaited start is checked.
 const AWAIT_STEP: Duration = Duration::from_millis(50);
 /// Longest wait of a call, even if the caller asks for more.
@@ -34,19 +37,34 @@ pub struct AdminService<S> {
 
 pub(crate) type Batches<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// A list in messages of `BATCH` entries; the last one names the silent nodes.
-pub(crate) fn batches<T, B>(
-    mut items: Vec<T>,
+/// A list in messages of bounded size; the last one names the silent nodes.
+pub(crate) fn batches<T: Message, B>(
+    items: Vec<T>,
     silent: Vec<u32>,
     batch: impl Fn(Vec<T>, Vec<u32>) -> B,
 ) -> Response<Batches<B>> {
-    let mut messages = Vec::with_capacity(items.len() / BATCH + 1);
-    while items.len() > BATCH {
-        let rest = items.split_off(BATCH);
-        messages.push(Ok(batch(std::mem::replace(&mut items, rest), Vec::new())));
-    }
-    messages.push(Ok(batch(items, silent)));
+    let mut cut = cut(items);
+    let last = cut.pop().unwrap_or_default();
+    let mut messages: Vec<_> = cut.into_iter().map(|items| Ok(batch(items, Vec::new()))).collect();
+    messages.push(Ok(batch(last, silent)));
     Response::new(tokio_stream::iter(messages))
+}
+
+/// The entries of a list, as many together as one message takes.
+pub(crate) fn cut<T: Message>(items: Vec<T>) -> Vec<Vec<T>> {
+    let (mut cut, mut items_of_one, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for item in items {
+        if bytes >= BATCH_BYTES || items_of_one.len() >= BATCH {
+            cut.push(std::mem::take(&mut items_of_one));
+            bytes = 0;
+        }
+        bytes += item.encoded_len();
+        items_of_one.push(item);
+    }
+    if !items_of_one.is_empty() {
+        cut.push(items_of_one);
+    }
+    cut
 }
 
 pub(crate) fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
@@ -440,5 +458,27 @@ impl<S: Source> Admin for AdminService<S> {
             operator.log("rebalance", "all groups", &result);
         }
         result.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client chooses the bytes of a queue's arguments.
+    #[test]
+    fn a_list_is_cut_by_entries_and_by_bytes() {
+        let queue = |bytes| wire::Queue { arguments: vec![0; bytes].into(), ..Default::default() };
+        let sizes = |count, bytes| -> Vec<usize> {
+            cut(vec![queue(bytes); count]).iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(BATCH + 1, 10), [BATCH, 1]);
+        assert_eq!(sizes(0, 10), [0_usize; 0]);
+        let large = cut(vec![queue(1 << 16); 70]);
+        assert_eq!(large.iter().map(Vec::len).sum::<usize>(), 70);
+        for queues in large {
+            let message = wire::Queues { queues, silent: Vec::new() };
+            assert!(message.encoded_len() < 2 * BATCH_BYTES);
+        }
     }
 }

@@ -10,13 +10,15 @@ use crate::rates::Rates;
 use crate::shared_page::{Page, page, unavailable};
 use crate::source::Source;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures::FutureExt;
+use bytes::Bytes;
+use futures::TryFutureExt;
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,8 +28,9 @@ use quorate_tls::{Acceptor, Stream};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, watch};
@@ -202,15 +205,47 @@ fn service(
 {
     let (pages, place) = (TowerToHyperService::new(router), Arc::clone(place));
     service_fn(move |mut request: Request<Incoming>| {
-        place.set_in_progress(true);
+        place.begin();
         request.extensions_mut().insert(client);
         request.extensions_mut().insert(Arc::downgrade(&place));
         if let Some(uri) = without_doubled_slash(request.uri()) {
             *request.uri_mut() = uri;
         }
         let (answered, place) = (pages.call(request), Arc::clone(&place));
-        answered.inspect(move |_| place.set_in_progress(false))
+        answered.map_ok(move |answer| answer.map(|body| Body::new(Sent { body, place })))
     })
+}
+
+/// The body of an answer. Its request is in progress until it is sent.
+struct Sent {
+    body: Body,
+    place: Arc<Place>,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.place.set_in_progress(false);
+    }
+}
+
+impl hyper::body::Body for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 async fn connection(
@@ -315,7 +350,8 @@ async fn detailed<S: Source>(State(shown): State<Shown<S>>, RawQuery(query): Raw
         let parameters = Query::parse(query).map_err(not_decoded)?;
         let wanted = Wanted::parse(parameters.iter())?;
         let page = |scrape: &Scrape<'_>| metrics::detailed(scrape, &shown.source);
-        Ok(shown.write(&wanted, true, page))
+        let text = shown.write(&wanted, true, page);
+        wanted.check().map(|()| text)
     };
     page(&of_families, query.unwrap_or_default(), write).await
 }
@@ -332,23 +368,30 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use axum::Extension;
+    use futures::FutureExt;
+    use std::sync::Weak;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Notify;
 
     const HEAD_TIME: Duration = Duration::from_secs(1);
 
-    /// A server whose path `/slow` answers when told to.
+    /// A server whose path `/slow` is of a user and answers when told to; `/stuck`, of anybody, never does.
     async fn serving() -> (SocketAddr, Arc<Notify>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let release = Arc::new(Notify::new());
         let released = Arc::clone(&release);
-        let slow = async move || {
+        let slow = async move |Extension(place): Extension<Weak<Place>>| {
+            place.upgrade().unwrap().set_in_progress(true);
             released.notified().await;
             "ok\n"
         };
-        let router =
-            Router::new().route("/health/live", get(async || "ok\n")).route("/slow", get(slow));
+        let stuck = async || std::future::pending::<&str>().await;
+        let router = Router::new()
+            .route("/health/live", get(async || "ok\n"))
+            .route("/slow", get(slow))
+            .route("/stuck", get(stuck));
         tokio::spawn(serve_within(HEAD_TIME, listener, None, router, std::future::pending()));
         (address, release)
     }
@@ -385,7 +428,8 @@ mod tests {
         socket.connect(address).await.unwrap()
     }
 
-    /// Connections that do ask for something, but are kept at the bound, do not keep out others.
+    /// Connections that are kept at the bound do not keep out others, nor do requests that nobody
+    /// has allowed.
     #[tokio::test]
     async fn a_client_with_many_connections_makes_room() {
         let (address, release) = serving().await;
@@ -394,7 +438,9 @@ mod tests {
         slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
         let mut kept = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
-            kept.push(connected(address, [127, 0, 0, 2]).await);
+            let mut stream = connected(address, [127, 0, 0, 2]).await;
+            stream.write_all(b"GET /stuck HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+            kept.push(stream);
         }
         let mut late = connected(address, [127, 0, 0, 4]).await;
         // Long before the server closes the connections that have sent no request.

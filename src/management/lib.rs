@@ -18,6 +18,7 @@ mod merge;
 mod message_json;
 mod messages;
 mod metrics;
+mod name_filter;
 mod page;
 mod parts;
 mod peers;

@@ -1,15 +1,12 @@
 //! The service that gives other nodes' HTTP APIs this node's part of a list.
 
-use crate::admin::{Batches, batches, check, vhost};
+use crate::admin::{Batches, batches, check, cut, vhost};
 use crate::convert;
 use crate::wire::{self, parts_server::Parts};
 use quorate_broker::Broker;
 use quorate_types::{ResourceName, ShortString, VhostName};
 use std::collections::BTreeSet;
 use tonic::{Request, Response, Status};
-
-/// Consumers in one message, so that it stays far below the 4 MiB that gRPC takes.
-const CONSUMERS: usize = 256;
 
 /// The service of one node.
 #[derive(Clone, Debug)]
@@ -123,11 +120,11 @@ impl Parts for PartService {
         let (vhosts, broker) = (vhosts(request.get_ref())?, self.broker.clone());
         let consumers = viewed(move || own_consumers(&broker, &vhosts)).await?;
         let of_vhosts = consumers.chunk_by(|(left, _), (right, _)| left == right);
-        let messages = of_vhosts.flat_map(|rows| rows.chunks(CONSUMERS)).map(|rows| {
-            Ok(wire::VhostConsumers {
-                vhost: rows.first().map(|(vhost, _)| vhost.to_string()).unwrap_or_default(),
-                consumers: rows.iter().map(|(_, consumer)| consumer.clone()).collect(),
-            })
+        let messages = of_vhosts.flat_map(|rows| {
+            let vhost = rows.first().map(|(vhost, _)| vhost.to_string()).unwrap_or_default();
+            let consumers = rows.iter().map(|(_, consumer)| consumer.clone()).collect();
+            let message = move |consumers| wire::VhostConsumers { vhost: vhost.clone(), consumers };
+            cut(consumers).into_iter().map(message).map(Ok)
         });
         Ok(Response::new(tokio_stream::iter(messages.collect::<Vec<_>>())))
     }

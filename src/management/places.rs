@@ -4,6 +4,9 @@
 //! client at the bound does not wait until a connection ends by itself: one that waits for a request
 //! is closed, as RFC 9112 (section 9.3) lets a server do at any time. It is taken from the network
 //! address with the most waiting connections, so that a client with many does not push out others.
+//!
+//! Anybody can begin a request too, and leave it unfinished. So only requests of users who may make them
+//! are in progress, from then on until their answers are sent; all others count as waiting.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -28,7 +31,8 @@ struct InUse {
 #[derive(Debug)]
 struct Connection {
     origin: IpAddr,
-    /// Since when it has waited for a request; `None`: a request is in progress.
+    /// Since when it has waited, or had a request of nobody who may make it; `None`: a request is in
+    /// progress.
     waiting: Option<Instant>,
     /// Tells it that it is to end.
     end: Arc<Notify>,
@@ -94,7 +98,12 @@ impl Place {
         self.end.notified().await;
     }
 
-    /// A request has come, or its answer is ready.
+    /// A request has come, of whom is not known yet.
+    pub(crate) fn begin(&self) {
+        self.set_in_progress(false);
+    }
+
+    /// A request is known to be allowed, or its answer is sent.
     pub(crate) fn set_in_progress(&self, in_progress: bool) {
         if let Some(connection) = self.places.0.lock().connections.get_mut(&self.number) {
             connection.waiting = (!in_progress).then(Instant::now);

@@ -31,7 +31,7 @@ pub use id::{
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, ReplicaId,
     ReplicaNumber, Sequence, SessionId, StartNumber, TaskId, Term,
 };
-pub use json_size::json_bytes_max;
+pub use json_size::{json_bytes_max, properties_json_bytes_max};
 pub use machine_version::MachineVersion;
 pub use message::{Message, MessageError};
 pub use message_filter::{FilterError, MessageFilter};

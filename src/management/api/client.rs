@@ -10,7 +10,7 @@ use quorate_client::{
 };
 use quorate_types::{
     DeliveryNumber, Exception, FieldTable, FieldValue, ReplyCode, RequeueCause, ShortString,
-    VhostName, json_bytes_max,
+    VhostName, json_bytes_max, properties_json_bytes_max,
 };
 use std::future::Future;
 use std::time::Duration;
@@ -131,7 +131,7 @@ impl UserConnection {
                 answer => answer?,
             };
             let Answer::Got(Some(message)) = answer else { break };
-            let properties = message.message.properties.len();
+            let properties = properties_json_bytes_max(&message.message.properties);
             let body = json_bytes_max(&message.message.body);
             bytes = bytes.saturating_add(body + properties + OVERHEAD_BYTES);
             got.push(*message);

@@ -149,7 +149,10 @@ impl Cluster {
             None => None,
         };
         let merged = merge::queues(vec![convert::queue(view)], of_leader);
-        self.counts.lock().complete(merged).into_iter().next()
+        // A list may hold the counts for long.
+        let counts = Arc::clone(&self.counts);
+        let completed = blocking(move || counts.lock().complete(merged)).await;
+        completed.and_then(|completed| completed.into_iter().next())
     }
 
     /// A queue as another node knows it; `None` if it knows none, or does not answer.

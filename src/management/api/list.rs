@@ -4,7 +4,7 @@ use crate::api::columns::Columns;
 use crate::api::order::Key;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::uri::Query;
-use regex::{Regex, RegexBuilder};
+use crate::name_filter::NameFilter;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -17,8 +17,6 @@ const PAGE_SIZE: usize = 100;
 const PAGE_SIZE_MAX: usize = 500;
 /// Bytes of a filter of names.
 const FILTER_BYTES_MAX: usize = 1_024;
-/// Bytes of a compiled regular expression. It is matched in time that is linear in the name.
-const COMPILED_BYTES_MAX: usize = 1 << 17;
 /// Columns that a list is cut to.
 const COLUMNS_MAX: usize = 100;
 /// Columns that it is sorted by.
@@ -94,7 +92,7 @@ impl fmt::Debug for Rows {
 struct Page {
     number: usize,
     size: usize,
-    filter: Option<Regex>,
+    filter: Option<NameFilter>,
 }
 
 impl Listing {
@@ -186,6 +184,7 @@ impl Listing {
             let names = column(&["name"]);
             let name = |row: usize| names.get(row)?.as_ref()?.as_str();
             rows.retain(|row| name(*row).is_some_and(|name| filter.is_match(name)));
+            filter.check().or_else(|why| bad_request(format!("name {why}")))?;
         }
         let matching = rows.len();
         let shown = match &self.page {
@@ -292,18 +291,13 @@ impl Page {
 }
 
 /// The filter of names: a part of the name, or a regular expression; in either case of letters.
-fn filter(query: &Query) -> Result<Option<Regex>, Refusal> {
+fn filter(query: &Query) -> Result<Option<NameFilter>, Refusal> {
     let Some(text) = query.get("name").filter(|text| !text.is_empty()) else { return Ok(None) };
     if text.len() > FILTER_BYTES_MAX {
         return bad_request(format!("name must not exceed {FILTER_BYTES_MAX} bytes"));
     }
     let source = if query.is_true("use_regex") { text.to_owned() } else { regex::escape(text) };
-    let mut builder = RegexBuilder::new(&source);
-    builder
-        .case_insensitive(true)
-        .size_limit(COMPILED_BYTES_MAX)
-        .dfa_size_limit(COMPILED_BYTES_MAX);
-    match builder.build() {
+    match NameFilter::new(&source, true) {
         Ok(filter) => Ok(Some(filter)),
         Err(error) => bad_request(format!("name is not a regular expression: {error}")),
     }

@@ -78,6 +78,7 @@ use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::page::Sessions;
 use crate::peers::Peers;
+use crate::places::Place;
 use crate::rates::Rates;
 use axum::Router;
 use axum::body::Body;
@@ -89,7 +90,7 @@ use axum::routing::any;
 use quorate_broker::Broker;
 use quorate_types::ShortString;
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -256,6 +257,12 @@ impl Service {
         check_type(&target, parts)?;
         // The body keeps its part of the memory to the end of the request.
         let body = read_body(&self.bodies, &target, body).await?;
+        let place: Weak<Place> = parts.extensions.get().cloned().unwrap_or_default();
+        if target.needs != Needs::Nobody
+            && let Some(place) = place.upgrade()
+        {
+            place.set_in_progress(true);
+        }
         let call = Call {
             method: target.method,
             caller,
@@ -270,7 +277,6 @@ impl Service {
             false => Some(turn(self.turns.of(endpoint, call.method), BUSY).await?),
         };
         let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
-        let place = parts.extensions.get().cloned().unwrap_or_default();
         let is_taken = matches!(answer.content, Content::Messages(_, true));
         let recipient = Recipient { place, is_taken };
         respond(answer, listing, &Room { answers: &self.answers, recipient }).await

@@ -4,16 +4,16 @@
 use super::exposition::Page;
 use super::objects::{self, DETAILED};
 use super::{Scrape, clients, logins, persister, queue_churn, resources};
+use crate::name_filter::NameFilter;
 use crate::source::Source;
 use quorate_types::VhostName;
-use regex::{Regex, RegexBuilder};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Families and virtual hosts that one scrape may name.
 const NAMED_MAX: usize = 100;
-/// Bytes of the regular expression of queues, and of its compiled form.
+/// Bytes of the regular expression of queues.
 const QUEUE_BYTES_MAX: usize = 1_024;
-const COMPILED_BYTES_MAX: usize = 1 << 17;
 
 /// One of RabbitMQ's families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ pub(crate) struct Wanted {
     families: BTreeSet<Family>,
     /// Empty: all.
     vhosts: BTreeSet<String>,
-    queues: Option<Regex>,
+    queues: Option<Arc<NameFilter>>,
 }
 
 impl Wanted {
@@ -110,6 +110,15 @@ impl Wanted {
     pub(super) fn queue(&self, name: &str) -> bool {
         self.queues.as_ref().is_none_or(|filter| filter.is_match(name))
     }
+
+    /// Whether a page shows all that is wanted.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let checked = self.queues.as_ref().map_or(Ok(()), |filter| filter.check());
+        checked.map_err(|why| format!("queue {why}"))
+    }
 }
 
 fn unknown_family(name: &str) -> String {
@@ -117,13 +126,12 @@ fn unknown_family(name: &str) -> String {
     format!("family is not known: {shown}")
 }
 
-fn queue_filter(text: &str) -> Result<Regex, String> {
+fn queue_filter(text: &str) -> Result<Arc<NameFilter>, String> {
     if text.len() > QUEUE_BYTES_MAX {
         return Err(format!("queue must not exceed {QUEUE_BYTES_MAX} bytes"));
     }
-    let mut builder = RegexBuilder::new(text);
-    builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX);
-    builder.build().map_err(|error| format!("queue is not a regular expression: {error}"))
+    let filter = NameFilter::new(text, false);
+    filter.map(Arc::new).map_err(|error| format!("queue is not a regular expression: {error}"))
 }
 
 /// Writes the wanted families.

@@ -25,7 +25,7 @@ use quorate_queue::{Transfer, Via};
 use quorate_storage::{MessageRef, StoredMessage, codec::message};
 use quorate_types::{
     Counts, Home, Message, MessageFilter, MessageId, QueueId, ResourceName, ShortString, Timestamp,
-    WallTime, json_bytes_max,
+    WallTime, json_bytes_max, properties_json_bytes_max,
 };
 use std::{
     sync::Arc,
@@ -345,7 +345,7 @@ impl Page {
         shown.targets = node.letter_targets(&item.state);
         shown.retry_at = retry_at(node, now, &item.state);
         let body = json_bytes_max(&shown.message.body);
-        let bytes = body + shown.message.properties.len() + OVERHEAD_BYTES;
+        let bytes = body + properties_json_bytes_max(&shown.message.properties) + OVERHEAD_BYTES;
         self.shown_bytes = self.shown_bytes.saturating_add(bytes);
         self.browsed.messages.push(shown);
         Ok(())

@@ -184,7 +184,7 @@ export async function openOne(context) {
       { title: "Write", text: (row) => row.write },
       { title: "Read", text: (row) => row.read },
       { title: "Change", text: () => "Clear", make: (row) => button("Clear", () => removal(context, "Clear topic permissions",
-        `All routing keys of ${row.exchange} are allowed again.`, path("topic-permissions", row.vhost, name, row.exchange), "Clear"), { class: "danger" }) },
+        `All routing keys of ${row.exchange} are allowed again.`, path("topic-permissions", row.vhost, name, ...(row.exchange ? [row.exchange] : ["", ""])), "Clear"), { class: "danger" }) },
     ],
   });
   const remove = () => ask({
