@@ -12,11 +12,10 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
         let before = earlier.entry((&delivered.queue, delivered.number)).or_default();
         let last = before.last().map(|place| (*place, &log.delivered[*place]));
         let story = || format!("{delivered:?} after {:?}", last.map(|(_, last)| last));
-        if !delivered.redelivered {
-            let Some((_, last)) = last else {
-                before.push(place);
-                continue;
-            };
+        let was_returned = last.is_some_and(|(_, last)| last.fate == Fate::Returned);
+        if !delivered.redelivered
+            && let Some((_, last)) = last
+        {
             let otherwise = Violation::Doubled(story());
             if before.iter().all(|place| log.delivered[*place].redelivered) {
                 // All earlier deliveries were marked as redelivered, so the queue delivered the message to
@@ -33,7 +32,7 @@ pub(super) fn check(log: &Log, heard: &Heard<'_>) -> (Vec<Violation>, Vec<Claim>
             } else {
                 found.push(otherwise);
             }
-        } else if last.is_none_or(|(_, last)| last.fate != Fate::Returned) {
+        } else if delivered.redelivered && !was_returned {
             // Given to a consumer that was lost: the one that was seen to have it, and whose settling
             // the queue may not have heard of, or else one that was never shown it.
             let otherwise = Violation::FalselyRedelivered(story());
