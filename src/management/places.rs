@@ -31,8 +31,8 @@ struct InUse {
 #[derive(Debug)]
 struct Connection {
     origin: IpAddr,
-    /// Since when it has waited, or had a request of nobody who may make it; `None`: a request is in
-    /// progress.
+    /// Since when it has waited for a request, or for the check whether the user may make the request.
+    /// `None`: a permitted request is in progress.
     waiting: Option<Instant>,
     /// Tells it that it is to end.
     end: Arc<Notify>,
@@ -98,12 +98,12 @@ impl Place {
         self.end.notified().await;
     }
 
-    /// A request has come, of whom is not known yet.
+    /// The head of a request has arrived. Whether its user may make it is checked next.
     pub(crate) fn begin(&self) {
         self.set_in_progress(false);
     }
 
-    /// A request is known to be allowed, or its answer is sent.
+    /// True: the user may make the request. False: the answer has been sent.
     pub(crate) fn set_in_progress(&self, in_progress: bool) {
         if let Some(connection) = self.places.0.lock().connections.get_mut(&self.number) {
             connection.waiting = (!in_progress).then(Instant::now);

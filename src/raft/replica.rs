@@ -378,8 +378,8 @@ mod tests {
         Replica::load(store, machine, standing, sink, fatal, metrics, dirty_bytes_max).unwrap()
     }
 
-    /// MEM 9: what openraft's task applies after the end would be taken for the state of the next
-    /// replica.
+    /// MEM 9: openraft's task may still apply entries after the replica has ended. A checkpoint of them
+    /// would become the state of the next replica.
     #[test]
     fn mem_09_a_replica_that_has_ended_writes_no_checkpoint() {
         let dir = tempfile::tempdir().unwrap();

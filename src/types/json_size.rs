@@ -14,8 +14,8 @@ pub fn json_bytes_max(text: &[u8]) -> usize {
     text.iter().map(written).sum()
 }
 
-/// Bytes that a value takes as JSON in memory, besides its text: one of a single byte may be sent many
-/// times.
+/// Bytes that one decoded header value occupies in memory, without its text. The encoded value may be a
+/// single byte.
 const VALUE_BYTES: usize = 48;
 
 /// Bytes that the encoded properties of a message take as JSON, in memory too, at most.

@@ -216,8 +216,9 @@ impl Listing {
         self.columns.of(object)
     }
 
-    /// Sorts rows only as far as the page needs: the first `first` rows of the order come to the front, sorted,
-    /// and the others follow in any order. Rows with equal keys keep their order; `sort_reverse` reverses it.
+    /// Sorts only the rows that the page needs: afterwards the first `first` rows are the first ones of the
+    /// order, sorted, and the others follow in any order. Rows with equal keys keep their order;
+    /// `sort_reverse` reverses it.
     fn sort(
         &self,
         mut rows: &mut [usize],

@@ -217,13 +217,12 @@ impl Driver {
         if self.sim.elapsed() < self.quiet_until {
             return;
         }
+        let members: Vec<_> = self.world.membership.members().into_iter().collect();
         if self.world.disks_hang && self.hangs.below(HANGS_ONE_OF) == 0 {
-            let members: Vec<_> = self.world.membership.members().into_iter().collect();
             let node = self.hangs.one_of(&members);
             let until = self.sim.elapsed() + Duration::from_millis(self.hangs.between(200, 3_000));
             self.hang(node, until);
         }
-        let members: Vec<_> = self.world.membership.members().into_iter().collect();
         let node = self.chance.one_of(&members);
         let others: Vec<_> = members.iter().copied().filter(|other| *other != node).collect();
         let other = self.chance.one_of(&others);
@@ -334,8 +333,9 @@ impl Driver {
     }
 
     /// Messages between a node and all others are lost, and nothing else fails meanwhile. In seeds with
-    /// disks that hang the node leads more groups than others, and its disk hangs until after its
-    /// return: its logs keep what it appended while it was alone, although others have come to it again.
+    /// disks that hang, the node that leads the most groups is isolated, and its disk hangs until after
+    /// the network is repaired. So its logs still have the entries that it appended while it was isolated
+    /// when its consumers get messages from the new leaders.
     fn isolate(&mut self, node: NodeId) {
         if self.world.is_broken() {
             return;

@@ -150,21 +150,26 @@ impl World {
         *self.calm_since.lock()
     }
 
+    /// The node that is alone.
+    fn lone_node(&self) -> Option<NodeId> {
+        let alone = *self.alone.lock();
+        alone.filter(|(_, until)| self.elapsed() < *until).map(|(node, _)| node)
+    }
+
     /// Whether a node is alone.
     pub fn is_one_alone(&self) -> bool {
-        self.alone.lock().is_some_and(|(_, until)| self.elapsed() < until)
+        self.lone_node().is_some()
     }
 
     /// Whether this node is alone.
     pub fn is_alone(&self, node: NodeId) -> bool {
-        let alone = *self.alone.lock();
-        alone.is_some_and(|(alone, until)| alone == node && self.elapsed() < until)
+        self.lone_node() == Some(node)
     }
 
-    /// How long a consumer of the node reads nothing while a node is alone. One of that node reads just
-    /// before its node is joined again. If disks hang, one of another node reads only after that:
-    /// messages whose places the log of the lone node has too wait meanwhile, and its consumer gets
-    /// them (STO 7).
+    /// How long a consumer of the node reads nothing while a node is alone. A consumer of the lone node
+    /// reads just before that node is joined again. In seeds with disks that hang, consumers of the
+    /// other nodes read only afterwards: the new leaders' first messages stay in their queues until
+    /// consumers of the joined node get them, whose log may have other entries at their indexes (STO 7).
     pub fn unread_for(&self, node: NodeId) -> Duration {
         let Some((alone, until)) = *self.alone.lock() else { return Duration::ZERO };
         let reads = match alone == node {
