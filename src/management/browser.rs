@@ -2,6 +2,7 @@
 //! asked of a node that has one.
 
 use crate::message_json;
+use crate::parts::blocking;
 use crate::peers::{MessagesPeer, Peers};
 use crate::wire;
 use bytes::{Bytes, BytesMut};
@@ -103,7 +104,7 @@ fn unanswered(name: &ResourceName, error: &LookError) -> Unanswered {
 
 /// JSON as it is sent, made and written where it may take its time. `None`: that has failed.
 async fn written(make: impl FnOnce() -> serde_json::Value + Send + 'static) -> Option<Bytes> {
-    tokio::task::spawn_blocking(move || make().to_string().into()).await.ok()
+    blocking(move || make().to_string().into()).await
 }
 
 /// What this node has found, as JSON.

@@ -336,6 +336,13 @@ impl Group {
         nodes.into_iter().collect()
     }
 
+    /// The nodes that receive the group's log and have no vote, by its log.
+    pub(crate) fn learners(&self) -> Vec<NodeId> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().learner_ids().map(node_of).collect()
+    }
+
     /// The voters of the membership in force; of both if it is a joint one.
     pub(crate) fn voter_sets(&self) -> Vec<BTreeSet<u64>> {
         let metrics = self.raft.metrics();

@@ -1,7 +1,9 @@
 //! Placement of leaderships: they are spread evenly over the nodes, moved to the preferred node
 //! when it has caught up, and handed over before a stop (DESIGN §2).
 
-use crate::{codec::decode_transfer_answer, group::Group, service::Service, shared::Shared};
+use crate::{
+    codec::decode_transfer_answer, group::Group, reach::Replicas, service::Service, shared::Shared,
+};
 use bytes::Bytes;
 use futures::future::join_all;
 use quorate_rpc::Lane;
@@ -173,7 +175,8 @@ impl Seen {
         let settled =
             self.linked.get(&preferred).is_some_and(|(_, since)| since.elapsed() >= SETTLED);
         let paused = self.moved.get(&group.id()).is_some_and(|moved| moved.elapsed() < PAUSE);
-        let worse = || shared.reach().is_worse(shared.settings.me, preferred, &order(group));
+        let me = shared.settings.me;
+        let worse = || shared.reach().is_worse(me, preferred, &Replicas::of(group));
         if !settled || paused || !has_caught_up(group, preferred) || worse() {
             return;
         }

@@ -4,8 +4,9 @@
 //! If the link between two nodes is cut, a third one may still reach both. If one of the two leads
 //! a group, the other's clients cannot use the group, though a majority answers; if the third one
 //! leads it, all clients can use it. So a leader that does not reach a voter which another voter
-//! reaches hands its leadership to that one. And a process whose address refuses connections does
-//! not count as dead while another node reaches it.
+//! reaches hands its leadership to that one. The same holds for a learner, if as many voters are
+//! reached: a replica that comes would otherwise wait for the one link to its leader (MEM 8). And a
+//! process whose address refuses connections does not count as dead while another node reaches it.
 //!
 //! A node that has not answered for as long as the lease of a leader may hang, or be cut off: the
 //! groups that it leads get a successor if no majority hears it (`succession`).
@@ -37,7 +38,7 @@ use tokio::time::sleep;
 const BEAT: Duration = Duration::from_millis(125);
 /// Maximum age of an answer for a node to count as reached: two intervals.
 const ANSWER_MAX_AGE: Duration = Duration::from_millis(250);
-/// A leader hands over when another node has reached more voters for this time. By then the others
+/// A leader hands over when another node has reached more replicas for this time. By then the others
 /// do not report a dead voter as reached any more, and this node reaches a voter that has just been
 /// linked.
 const BETTER: Duration = Duration::from_millis(300);
@@ -58,6 +59,29 @@ struct LastAnswer {
     at: Instant,
     /// The nodes that it reached then.
     reaches: BTreeSet<NodeId>,
+}
+
+/// The nodes of a group's replicas.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    /// Those that vote, in the order in which they should lead the group.
+    pub(crate) voters: Vec<NodeId>,
+    /// Those that receive the log and have no vote.
+    pub(crate) learners: Vec<NodeId>,
+}
+
+impl Replicas {
+    /// The replicas of a group, by its log.
+    pub(crate) fn of(group: &Group) -> Self {
+        Self { voters: leadership::order(group), learners: group.learners() }
+    }
+}
+
+/// How many replicas of a group a node reaches, its own included. Voters count first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Reached {
+    voters: usize,
+    learners: usize,
 }
 
 impl Reach {
@@ -87,29 +111,31 @@ impl Reach {
         silent.map(|(node, _)| *node).collect()
     }
 
-    /// For each voter, the number of voters that it reaches, itself included, as far as this node
-    /// knows.
-    fn counts(&self, now: Instant, me: NodeId, voters: &[NodeId]) -> BTreeMap<NodeId, usize> {
+    /// For each voter, what it reaches of a group, as far as this node knows.
+    fn counts(&self, now: Instant, me: NodeId, of: &Replicas) -> BTreeMap<NodeId, Reached> {
         let mut reached = self.reached(now);
         reached.insert(me, reached.keys().copied().collect());
         let count = |node: &NodeId| {
-            let of = reached.get(node)?;
-            Some(voters.iter().filter(|voter| *voter == node || of.contains(voter)).count())
+            let to = reached.get(node)?;
+            let count = |all: &[NodeId]| {
+                all.iter().filter(|other| *other == node || to.contains(other)).count()
+            };
+            Some(Reached { voters: count(&of.voters), learners: count(&of.learners) })
         };
-        voters.iter().map(|node| (*node, count(node).unwrap_or(0))).collect()
+        of.voters.iter().map(|node| (*node, count(node).unwrap_or_default())).collect()
     }
 
-    /// The first of the voters, in their order, that reaches the most voters, if those are more
-    /// than this node reaches.
-    fn better(&self, now: Instant, me: NodeId, voters: &[NodeId]) -> Option<NodeId> {
-        let counts = self.counts(now, me, voters);
+    /// The first of the voters, in their order, that reaches the most, if that is more than this node
+    /// reaches.
+    fn better(&self, now: Instant, me: NodeId, of: &Replicas) -> Option<NodeId> {
+        let counts = self.counts(now, me, of);
         let most = counts.values().max().filter(|most| counts.get(&me) < Some(most))?;
-        voters.iter().copied().find(|node| counts.get(node) == Some(most))
+        of.voters.iter().copied().find(|node| counts.get(node) == Some(most))
     }
 
-    /// True if another voter reaches fewer of them than this node does.
-    pub(crate) fn is_worse(&self, me: NodeId, other: NodeId, voters: &[NodeId]) -> bool {
-        let counts = self.counts(Instant::now(), me, voters);
+    /// True if another voter reaches less of the group than this node does.
+    pub(crate) fn is_worse(&self, me: NodeId, other: NodeId, of: &Replicas) -> bool {
+        let counts = self.counts(Instant::now(), me, of);
         counts.get(&other) < counts.get(&me)
     }
 }
@@ -155,7 +181,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(BEAT);
     // For each group, since when another node should lead it; and groups that are being handed
     // over.
-    let mut better: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
+    let mut better_since: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
     let mut silence = Silence::since(Instant::now());
     loop {
@@ -174,14 +200,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         moved.retain(|_, at| at.elapsed() < HANDOVER);
         for group in shared.all() {
-            let order = leadership::order(&group);
-            let elected = group.standing().is_elected();
-            let to = elected.then(|| shared.reach().better(now, shared.settings.me, &order));
+            let better = || shared.reach().better(now, shared.settings.me, &Replicas::of(&group));
+            let to = group.standing().is_elected().then(better);
             let Some(to) = to.flatten() else {
-                better.remove(&group.id());
+                better_since.remove(&group.id());
                 continue;
             };
-            let since = better.entry(group.id()).or_insert((to, now));
+            let since = better_since.entry(group.id()).or_insert((to, now));
             if since.0 != to {
                 *since = (to, now);
             }
@@ -257,7 +282,12 @@ mod tests {
     use super::*;
 
     const ME: NodeId = NodeId(1);
-    const VOTERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+    /// Voters in this order, and learners.
+    fn replicas(voters: &[u16], learners: &[u16]) -> Replicas {
+        let list = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect();
+        Replicas { voters: list(voters), learners: list(learners) }
+    }
 
     fn nodes(nodes: &[u16]) -> BTreeSet<NodeId> {
         nodes.iter().copied().map(NodeId).collect()
@@ -265,17 +295,36 @@ mod tests {
 
     #[test]
     fn who_reaches_more_voters_had_better_lead() {
-        let (reach, begun) = (Reach::default(), Instant::now());
+        let (reach, begun, of) = (Reach::default(), Instant::now(), replicas(&[1, 2, 3], &[]));
         let at = |ms: u64| begun + Duration::from_millis(ms);
         reach.answered(at(0), NodeId(2), nodes(&[1, 3]));
         reach.answered(at(0), NodeId(3), nodes(&[1, 2]));
-        assert_eq!(reach.better(at(10), ME, &VOTERS), None, "all reach all");
+        assert_eq!(reach.better(at(10), ME, &of), None, "all reach all");
         // Node 2 does not answer this node any more; node 3 still does.
         reach.answered(at(250), NodeId(3), nodes(&[1, 2]));
-        assert_eq!(reach.better(at(300), ME, &VOTERS), Some(NodeId(3)));
-        let order = [NodeId(2), NodeId(3), NodeId(1)];
+        assert_eq!(reach.better(at(300), ME, &of), Some(NodeId(3)));
+        let order = replicas(&[2, 3, 1], &[]);
         assert_eq!(reach.better(at(300), ME, &order), Some(NodeId(3)), "2 may not reach anybody");
-        assert_eq!(reach.better(at(600), ME, &VOTERS), None, "and what 3 said is old");
+        assert_eq!(reach.better(at(600), ME, &of), None, "and what 3 said is old");
+    }
+
+    #[test]
+    fn mem_08_who_reaches_a_replica_that_comes_had_better_lead() {
+        let (reach, now, of) = (Reach::default(), Instant::now(), replicas(&[1, 2, 3], &[4]));
+        reach.answered(now, NodeId(2), nodes(&[1, 3]));
+        reach.answered(now, NodeId(3), nodes(&[1, 2, 4]));
+        assert_eq!(reach.better(now, ME, &of), Some(NodeId(3)));
+        assert!(!reach.is_worse(ME, NodeId(3), &of));
+        reach.answered(now, NodeId(3), nodes(&[2, 4]));
+        assert_eq!(reach.better(now, ME, &of), None, "voters count first");
+        assert!(reach.is_worse(ME, NodeId(3), &of));
+        reach.answered(now, NodeId(4), nodes(&[1]));
+        reach.answered(now, NodeId(3), nodes(&[1, 2, 4]));
+        assert_eq!(reach.better(now, ME, &of), None, "this node reaches it too");
+        assert!(
+            reach.is_worse(ME, NodeId(2), &of),
+            "a group does not go where the replica is not reached"
+        );
     }
 
     #[test]
@@ -292,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_node_that_nobody_reaches_moves_no_leadership() {
-        let (reach, begun) = (Reach::default(), Instant::now());
+        let (reach, begun, of) = (Reach::default(), Instant::now(), replicas(&[1, 2, 3], &[]));
         let now = begun + Duration::from_millis(600);
         reach.answered(begun, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[1]));
-        assert_eq!(reach.better(now, ME, &VOTERS), None);
+        assert_eq!(reach.better(now, ME, &of), None);
         reach.lost(NodeId(3));
-        assert_eq!(reach.better(now, ME, &VOTERS), None, "nor one that reaches nobody");
+        assert_eq!(reach.better(now, ME, &of), None, "nor one that reaches nobody");
     }
 }

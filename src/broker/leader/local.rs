@@ -103,12 +103,12 @@ impl LocalQueues {
         self.state.lock().as_ref().map_or(0, |state| state.store.bodies.memory_bytes() as u64)
     }
 
-    /// Queues a batch for [`LocalQueues::run`].
+    /// Queues a batch for [`LocalQueues::run_one`].
     pub(crate) fn push(&self, batch: ProposedBatch) {
         self.inbox.lock().batches.push_back(batch);
     }
 
-    /// Queues a command of the leader's own for [`LocalQueues::run`].
+    /// Queues a command of the leader's own for [`LocalQueues::run_one`].
     pub(crate) fn command(&self, command: Command) {
         self.inbox.lock().commands.push(command);
     }

@@ -48,6 +48,12 @@ impl Lookup<'_> {
         vhosts.len() + declared.count()
     }
 
+    /// Number of queues of all virtual hosts that have an entry in the catalog.
+    #[must_use]
+    pub fn queue_count(&self) -> usize {
+        self.0.base.catalog.read().queue_count()
+    }
+
     /// Explicit bindings from an exchange.
     #[must_use]
     pub fn bindings_from(&self, exchange: &ResourceName) -> Vec<BindingView> {

@@ -1,8 +1,9 @@
 //! The body of a request, read within bounds of size, time and memory.
 
+use crate::api::Target;
 use crate::api::refusal::{Refusal, bad_request};
 use crate::api::route::{Endpoint, Method};
-use crate::api::{TURN_MAX, Target};
+use crate::api::turns::TURN_MAX;
 use axum::body::{Body, HttpBody as _};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;

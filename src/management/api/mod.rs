@@ -28,6 +28,7 @@ mod refusal;
 mod route;
 mod spans;
 mod statistics;
+mod turns;
 mod uri;
 
 mod bindings;
@@ -71,12 +72,14 @@ pub(crate) use crate::api::overview::set_cluster_name;
 use crate::api::refusal::JSON_HEADERS;
 pub(crate) use crate::api::refusal::Refusal;
 pub(crate) use crate::api::route::Method;
-use crate::api::route::{Check, Endpoint, Needs, Route};
+use crate::api::route::{Endpoint, Needs, Route};
+use crate::api::turns::Turns;
 pub(crate) use crate::api::uri::{Query, not_decoded};
 use crate::browser::Browser;
 use crate::facts::NodeFacts;
 use crate::http::HttpClient;
 use crate::page::Sessions;
+use crate::parts::blocking;
 use crate::peers::Peers;
 use crate::places::Place;
 use crate::rates::Rates;
@@ -91,27 +94,8 @@ use quorate_broker::Broker;
 use quorate_types::ShortString;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::sync::SemaphorePermit;
 
-/// Requests that are carried out at the same time. Further ones wait.
-const REQUESTS_MAX: usize = 32;
-/// Changes at the same time; lists, which may wait for memory, do not keep them waiting.
-const CHANGES_MAX: usize = 32;
-/// Tasks that are made at the same time. Dry runs are answered when they have ended, and must not keep
-/// other requests waiting.
-const TASKS_MAX: usize = 8;
-/// Browses, explanations, dry runs and exports of definitions at the same time. Each may take seconds.
-const LOOKS_MAX: usize = 4;
-/// Gets at the same time, each of which may have many bytes.
-const GETS_MAX: usize = 2;
-/// Publishes at the same time, which wait for other nodes.
-const PUBLISHES_MAX: usize = 16;
-/// Longest wait for one of them.
-const TURN_MAX: Duration = Duration::from_secs(5);
-/// Why a request is refused for which there was no turn in that time.
-const BUSY: &str = "too many requests are being carried out";
 /// Bytes of the header `X-Reason`.
 const REASON_BYTES_MAX: usize = 255;
 /// The nodes that did not answer.
@@ -125,51 +109,6 @@ struct Service {
     bodies: Bodies,
     answers: Answers,
     turns: Arc<Turns>,
-}
-
-/// What bounds the requests that are carried out at the same time, by what they do: one kind does not keep
-/// the others waiting.
-#[derive(Debug)]
-struct Turns {
-    requests: Semaphore,
-    changes: Semaphore,
-    looks: Semaphore,
-    gets: Semaphore,
-    publishes: Semaphore,
-    tasks: Semaphore,
-}
-
-impl Turns {
-    fn new() -> Self {
-        Self {
-            requests: Semaphore::new(REQUESTS_MAX),
-            changes: Semaphore::new(CHANGES_MAX),
-            looks: Semaphore::new(LOOKS_MAX),
-            gets: Semaphore::new(GETS_MAX),
-            publishes: Semaphore::new(PUBLISHES_MAX),
-            tasks: Semaphore::new(TASKS_MAX),
-        }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are quick")]
-    fn of(&self, endpoint: Endpoint, method: Method) -> &Semaphore {
-        match endpoint {
-            Endpoint::Tasks if method == Method::Post => &self.tasks,
-            Endpoint::BrowseQueue
-            | Endpoint::ExplainMessage
-            | Endpoint::DryRunPolicy
-            | Endpoint::DryRunOperatorPolicy
-            | Endpoint::DryRunDefinitions
-            | Endpoint::DryRunVhostDefinitions => &self.looks,
-            Endpoint::Definitions | Endpoint::VhostDefinitions if method == Method::Get => {
-                &self.looks
-            }
-            Endpoint::QueueGet => &self.gets,
-            Endpoint::Publish => &self.publishes,
-            _ if method == Method::Get => &self.requests,
-            _ => &self.changes,
-        }
-    }
 }
 
 /// The pages under `/api`, to be merged with [`crate::health_pages`].
@@ -211,12 +150,6 @@ async fn carried_out(service: Service, request: Request) -> Response {
         audit::log(method, parts.uri.path(), user.as_str(), client.peer, response.status());
     }
     response
-}
-
-/// A check must not wait for lists that others ask for, unless it makes one itself.
-fn is_quick_check(endpoint: Endpoint) -> bool {
-    let lists = |check| matches!(check, Check::QuorumCritical | Check::LeaderlessQueues);
-    matches!(endpoint, Endpoint::Health(check) if !lists(check))
 }
 
 /// A request whose path and method are known.
@@ -272,10 +205,8 @@ impl Service {
             names: target.names,
         };
         let endpoint = target.route.endpoint;
-        let _turn = match is_quick_check(endpoint) {
-            true => None,
-            false => Some(turn(self.turns.of(endpoint, call.method), BUSY).await?),
-        };
+        let queues = || self.api.broker.lookup().queue_count();
+        let _turn = self.turns.of(endpoint, call.method, queues).await?;
         let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
         let is_taken = matches!(answer.content, Content::Messages(_, true));
         let recipient = Recipient { place, is_taken };
@@ -336,24 +267,12 @@ fn reason(parts: &Parts) -> Option<String> {
     (!reason.is_empty() && reason.len() <= REASON_BYTES_MAX).then(|| reason.to_owned())
 }
 
-/// One of the turns that there are at once.
-///
-/// # Errors
-/// 503 with the reason `busy`: none was free in time.
-async fn turn<'a>(turns: &'a Semaphore, busy: &str) -> Result<SemaphorePermit<'a>, Refusal> {
-    match timeout(TURN_MAX, turns.acquire()).await {
-        Ok(Ok(turn)) => Ok(turn),
-        Ok(Err(_)) | Err(_) => Err(Refusal::Unavailable(busy.to_owned())),
-    }
-}
-
 /// Makes and writes a list where it may take its time.
 async fn written(
     make: impl FnOnce() -> Result<Value, Refusal> + Send + 'static,
 ) -> Result<String, Refusal> {
-    let written = tokio::task::spawn_blocking(move || make().map(|list| list.to_string()));
-    let unavailable = |_| Refusal::Unavailable("the list cannot be written".to_owned());
-    written.await.map_err(unavailable)?
+    let written = blocking(move || make().map(|list| list.to_string())).await;
+    written.ok_or_else(|| Refusal::Unavailable("the list cannot be written".to_owned()))?
 }
 
 /// Where the bytes of an answer are counted.

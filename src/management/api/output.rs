@@ -3,7 +3,7 @@
 
 use crate::api::input::{SMALL_BYTES, UNIT_BYTES};
 use crate::api::refusal::Refusal;
-use crate::api::{TURN_MAX, turn};
+use crate::api::turns::{TURN_MAX, turns};
 use crate::places::Place;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -102,7 +102,7 @@ impl Answers {
     /// # Errors
     /// 503: others are being written all the time.
     pub(crate) async fn writer(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        turn(&self.writers, BUSY).await
+        turns(&self.writers, 1, BUSY).await
     }
 
     /// Reserves memory for an answer of this size; a small one needs none. While too little is free,
