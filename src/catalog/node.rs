@@ -13,6 +13,9 @@ use quorate_types::{BootNumber, Home, MachineVersion, NodeId, QueueId, SessionId
 /// Number of former processes that are remembered of each node.
 pub const FORMER_BOOTS_MAX: usize = 8;
 
+/// Entries of the catalog that the copy of a node with a routing lease may lack, with room to spare (NAM 5).
+const LAG_MAX: u64 = 4_096;
+
 impl Catalog {
     /// The record of the node.
     #[must_use]
@@ -39,6 +42,18 @@ impl Catalog {
             Home::Node(node) => self.is_fenced(SessionId { node, start: StartNumber(queue.index) }),
             Home::Group(_) => false,
         }
+    }
+
+    /// False if the queue is bound to a connection of a start that is over, or that there cannot be: start
+    /// numbers are log indexes (SES 1), so this copy knows all starts up to its own index. Clients may make
+    /// such names up (NAM 8).
+    #[must_use]
+    pub(crate) fn may_live(&self, queue: QueueId) -> bool {
+        let Home::Node(node) = queue.home else { return true };
+        let known = self.nodes.get(&node).map(|entry| entry.start.0);
+        let is_ahead =
+            queue.index.checked_sub(self.version().0).is_some_and(|by| by > 0 && by <= LAG_MAX);
+        (known == Some(queue.index) || is_ahead) && !self.is_over(queue)
     }
 
     /// The node's latest start, unless it is fenced.

@@ -131,7 +131,7 @@ impl Catalog {
             Some(_) if vhost.delays_for(name).is_some() => None,
             Some(id) => Some(*id),
             None => server_named_queue(request.vhost, name)
-                .filter(|id| request.locality.is_known(id.home) && !self.is_over(*id)),
+                .filter(|id| request.locality.is_known(id.home) && self.may_live(*id)),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::{
     apply::Apply,
-    command::{Batch, Command, Origin, Reply},
+    command::{Batch, Command, Origin, Reply, TransferAnswer},
     digest::{self, Step},
     machine::{Caller, Machine},
     output::{Answer, RecordKey},
@@ -54,6 +54,11 @@ impl Machine {
         let Numbered { sender, first, mark, commands } = *batch;
         if self.is_sender_over(sender) {
             refuse_over(sender, commands, apply);
+            return Ok(());
+        }
+        if let (Sender::Letters(from), Some(by)) = (sender, self.other_start(commands, apply)) {
+            refuse(commands, apply);
+            apply.out.answers.extend(all_gone(from, by, first, commands.len()));
             return Ok(());
         }
         if let Sender::Session(SessionId { node, start }) = sender {
@@ -148,6 +153,18 @@ impl Machine {
         }
     }
 
+    /// The start of this node that letters are for, if it is not the present one. The queues of a former
+    /// start have ended, and one that there has not been yet has none. Each start has a stream of its own,
+    /// so these letters count nothing in the stream to the present one (LET 1, NAM 8).
+    fn other_start(&self, commands: &[Command], apply: &Apply<'_>) -> Option<LetterHome> {
+        let (Home::Node(_), Some(Command::Transfer { run, .. })) = (self.home, commands.first())
+        else {
+            return None;
+        };
+        let stream = apply.entry.runs.get(*run as usize)?.queue.letter_home();
+        (stream != self.letter_home()).then_some(stream)
+    }
+
     /// True if the sender is fenced, so that its commands are refused (SES 6).
     fn is_sender_over(&self, sender: Sender) -> bool {
         match sender {
@@ -216,6 +233,13 @@ impl SessionRecord {
             self.answers = self.answers.split_off(&mark);
         }
     }
+}
+
+/// The answer to `count` letters of the stream to a start that is not the present one (LET 4).
+fn all_gone(from: LetterHome, by: LetterHome, first: Sequence, count: usize) -> Option<Answer> {
+    let last = Sequence(first.0 + (count as u64).checked_sub(1)?);
+    let other = (first.0..=last.0).map(|number| (Sequence(number), TransferAnswer::Gone)).collect();
+    Some(Answer::Transferred { from, by, first, last, other })
 }
 
 /// Refuses commands of a fenced sender. Letters of an ended start are not answered, since nobody

@@ -153,6 +153,17 @@ impl LiveLetters {
     }
 }
 
+/// Whether the target of letters has ended (LET 3, 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetState {
+    /// It has an entry in the catalog.
+    Lives,
+    /// Only its node knows: a queue with a server-given name has no entry (NAM 8).
+    Unknown,
+    /// It has ended.
+    Ended,
+}
+
 /// The memory of the worker of one home.
 #[derive(Debug, Default)]
 pub struct LetterWorker {
@@ -163,6 +174,8 @@ pub struct LetterWorker {
     /// Room that targets have reported.
     room: BTreeMap<QueueId, u32>,
     retried: BTreeMap<QueueId, Duration>,
+    /// When targets that may have ended were asked last.
+    asked: BTreeMap<QueueId, Duration>,
 }
 
 /// The last check of a queue's kept letters.
@@ -198,6 +211,8 @@ impl Stream {
 impl LetterWorker {
     /// A proposal without an effect within this time is repeated.
     pub const PROPOSAL_LOST: Duration = Duration::from_secs(1);
+    /// How often a full target is asked that may have ended.
+    pub const ASK_AGAIN: Duration = Duration::from_secs(5);
     /// Maximum of unanswered transfers of a stream.
     pub const STREAM_MAX: u64 = 2_048;
     /// Maximum of bytes of unanswered transfers of a stream, the same as for a client's publishes.
@@ -211,6 +226,7 @@ impl LetterWorker {
         self.streams.retain(|stream, _| live.streams.contains(stream));
         self.room.retain(|target, _| live.targets.contains(target));
         self.retried.retain(|target, _| live.targets.contains(target));
+        self.asked.retain(|target, _| live.targets.contains(target));
     }
 
     /// True if the letters may be routed now: a queue has one routing of waiting letters in flight
@@ -368,23 +384,35 @@ impl LetterWorker {
     }
 
     /// The command that sends again the transfers that wait for a target, if it is to be tried now:
-    /// the target has reported room, or has not refused the attempt, or has `ended` (LET 3, 4).
+    /// the target has reported room, or has not refused the attempt, or has ended (LET 3, 4). One that may
+    /// have ended without a report is sent one letter from time to time.
     #[must_use]
-    pub fn retry(&mut self, view: &TargetView, ended: bool, now: Duration) -> Option<Command> {
+    pub fn retry(
+        &mut self,
+        view: &TargetView,
+        state: TargetState,
+        now: Duration,
+    ) -> Option<Command> {
         let target = view.target;
         if view.under_way > 0 || view.waits == 0 {
             self.retried.remove(&target);
             return None;
         }
-        let just = self.retried.get(&target);
-        if just.is_some_and(|at| now.saturating_sub(*at) < Self::PROPOSAL_LOST) {
+        let passed =
+            |since: Option<&Duration>, time| since.is_none_or(|at| now.saturating_sub(*at) >= time);
+        if !passed(self.retried.get(&target), Self::PROPOSAL_LOST) {
             return None;
         }
-        let count = match self.room.remove(&target) {
-            _ if ended || !view.refused => RETRY_MAX,
-            Some(messages) => messages.min(RETRY_MAX),
-            None => return None,
+        let count = match (self.room.remove(&target), state) {
+            (_, TargetState::Ended) => RETRY_MAX,
+            _ if !view.refused => RETRY_MAX,
+            (Some(messages), _) => messages.min(RETRY_MAX),
+            (None, TargetState::Unknown) if passed(self.asked.get(&target), Self::ASK_AGAIN) => 1,
+            (None, TargetState::Unknown | TargetState::Lives) => return None,
         };
+        if state == TargetState::Unknown {
+            self.asked.insert(target, now);
+        }
         self.retried.insert(target, now);
         Some(Command::Retry { target, count })
     }

@@ -72,7 +72,7 @@ pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 pub use death_reason::DeathReason;
 pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Taken, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
-pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};
+pub use letter_worker::{Destination, LetterWorker, LiveLetters, TargetState, Unrouted};
 pub use look::{HeldPlace, LevelLook, MessagePlace, RankPlace};
 pub use look_merge::{LookedAt, Part, Standing, merge};
 pub use machine::Machine;

@@ -43,6 +43,19 @@ fn nam_08_a_made_up_name_of_a_node_that_is_no_member_is_nobodys() {
     assert_eq!(world.route("", text.as_str()), []);
 }
 
+/// Starts are log indexes. This copy knows all up to its own, and may lack a few later ones.
+#[test]
+fn nam_08_a_made_up_name_of_a_start_that_cannot_be_is_nobodys() {
+    let mut world = World::new();
+    world.started(3, 33);
+    world.add("q", 1);
+    let here = world.catalog.version().0;
+    let is_routed =
+        |start| !world.route("", server_given_name(session(3, start), 5).as_str()).is_empty();
+    assert!(is_routed(1) && is_routed(here + 1) && is_routed(here + 4_096));
+    assert!(!is_routed(here) && !is_routed(here + 4_097) && !is_routed((1 << 48) - 1));
+}
+
 #[test]
 fn rte_02_a_direct_exchange_compares_keys() {
     let mut world = World::new();

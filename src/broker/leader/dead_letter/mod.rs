@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
     Answer, Command, DeadLetter, DeathReason, Destination, Effect, LetterWorker, LiveLetters,
-    Machine, Routes, Unrouted, Via,
+    Machine, Routes, TargetState, Unrouted, Via,
 };
 use quorate_types::{
     CatalogIndex, Home, LetterHome, LetterNumber, QueueId, ResourceName, WallTime,
@@ -312,8 +312,8 @@ impl DeadLetters {
     fn retry_letters(&self, home: Home) {
         let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
-            let ended = has_ended(&self.catalog.read(), target.target);
-            let retry = self.decide(home, |worker, now| worker.retry(&target, ended, now));
+            let state = target_state(&self.catalog.read(), target.target);
+            let retry = self.decide(home, |worker, now| worker.retry(&target, state, now));
             propose(&self.led, home, retry.flatten());
         }
     }
@@ -369,9 +369,10 @@ fn propose(led: &LedHomes, home: Home, command: Option<Command>) {
     }
 }
 
-fn has_ended(catalog: &Catalog, queue: QueueId) -> bool {
+fn target_state(catalog: &Catalog, queue: QueueId) -> TargetState {
     match queue.home {
-        Home::Group(_) => catalog.queue_by_id(queue).is_none(),
-        Home::Node(_) => catalog.is_over(queue),
+        _ if catalog.queue_by_id(queue).is_some() => TargetState::Lives,
+        Home::Node(_) if !catalog.is_over(queue) => TargetState::Unknown,
+        Home::Group(_) | Home::Node(_) => TargetState::Ended,
     }
 }

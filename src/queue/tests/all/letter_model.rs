@@ -10,7 +10,7 @@ use crate::{
 use quorate_queue::{
     Answer, Batch, Command, DeadLetter, DeathReason, Destination, Effect, Entry, LetterWorker,
     LiveLetters, Machine, MessageHead, Origin, QueueConfig, Record, RecordKey, Reply, Routes, Run,
-    TransferView, Unrouted, Via, Walk,
+    TargetState, TransferView, Unrouted, Via, Walk,
 };
 use quorate_types::{
     CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level,
@@ -356,7 +356,8 @@ impl Cluster {
         let machine = &self.worlds[&1].machine;
         for target in machine.targets() {
             let ended = self.copy.ended.contains(&target.target);
-            self.proposals.extend(self.worker.retry(&target, ended, self.now));
+            let state = if ended { TargetState::Ended } else { TargetState::Lives };
+            self.proposals.extend(self.worker.retry(&target, state, self.now));
         }
         let kept = Walk::through(|walk| Some(machine.queues_with_kept(walk)));
         self.worker

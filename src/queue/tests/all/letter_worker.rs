@@ -8,7 +8,7 @@ use crate::{
 use proptest::{collection::vec, prelude::*};
 use quorate_queue::{
     Answer, Command, DeadLetter, DeathReason, Destination, LetterView, LetterWorker, LiveLetters,
-    RETRY_MAX, RoutedLetters, Routes, TargetView, Unrouted,
+    RETRY_MAX, RoutedLetters, Routes, TargetState, TargetView, Unrouted,
 };
 use quorate_types::{
     CatalogIndex, GroupId, Home, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId,
@@ -288,16 +288,53 @@ fn q_41_a_full_target_gets_what_it_has_room_for() {
     let view = |waits, under_way, refused| TargetView { target: QUEUE, waits, under_way, refused };
     let full = view(9, 0, true);
     let again = |count| Some(Command::Retry { target: QUEUE, count });
-    assert_eq!(worker.retry(&full, false, begun), None, "it has told of no room");
+    assert_eq!(worker.retry(&full, TargetState::Lives, begun), None, "it has told of no room");
     worker.room_reported(QUEUE, 4);
-    assert_eq!(worker.retry(&view(9, 1, true), false, begun), None, "one is under way");
-    assert_eq!(worker.retry(&full, false, begun), again(4));
+    assert_eq!(
+        worker.retry(&view(9, 1, true), TargetState::Lives, begun),
+        None,
+        "one is under way"
+    );
+    assert_eq!(worker.retry(&full, TargetState::Lives, begun), again(4));
     worker.room_reported(QUEUE, u32::MAX);
-    assert_eq!(worker.retry(&full, false, begun + ms(999)), None, "the last try may be under way");
-    assert_eq!(worker.retry(&full, false, begun + ms(1_000)), again(RETRY_MAX));
-    assert_eq!(worker.retry(&full, false, begun + ms(3_000)), None, "room is used once");
-    assert_eq!(worker.retry(&full, true, begun + ms(3_000)), again(RETRY_MAX));
-    assert_eq!(worker.retry(&view(0, 0, true), true, begun + ms(9_000)), None, "nothing waits");
+    assert_eq!(
+        worker.retry(&full, TargetState::Lives, begun + ms(999)),
+        None,
+        "the last try may be under way"
+    );
+    assert_eq!(worker.retry(&full, TargetState::Lives, begun + ms(1_000)), again(RETRY_MAX));
+    assert_eq!(
+        worker.retry(&full, TargetState::Lives, begun + ms(3_000)),
+        None,
+        "room is used once"
+    );
+    assert_eq!(worker.retry(&full, TargetState::Ended, begun + ms(3_000)), again(RETRY_MAX));
+    assert_eq!(
+        worker.retry(&view(0, 0, true), TargetState::Ended, begun + ms(9_000)),
+        None,
+        "nothing waits"
+    );
+}
+
+/// A queue with a server-given name ends with its connection, and nobody tells (NAM 8).
+#[test]
+fn let_3_a_full_target_that_may_have_ended_is_asked_now_and_then() {
+    let mut worker = LetterWorker::default();
+    let full = TargetView { target: QUEUE, waits: 9, under_way: 0, refused: true };
+    let mut retry = |under_way, at| {
+        let view = TargetView { under_way, ..full };
+        worker.retry(&view, TargetState::Unknown, ms(at))
+    };
+    let again = |count| Some(Command::Retry { target: QUEUE, count });
+    assert_eq!(retry(0, 1_000), again(1));
+    assert_eq!(retry(1, 1_001), None, "the one letter is under way");
+    assert_eq!(retry(0, 1_002), None, "it was refused");
+    assert_eq!(retry(0, 5_999), None);
+    assert_eq!(retry(0, 6_000), again(1));
+    worker.room_reported(QUEUE, 4);
+    assert_eq!(worker.retry(&full, TargetState::Unknown, ms(7_000)), again(4));
+    let accepted = TargetView { refused: false, ..full };
+    assert_eq!(worker.retry(&accepted, TargetState::Unknown, ms(8_000)), again(RETRY_MAX));
 }
 
 #[test]
@@ -311,7 +348,7 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     for (index, stream) in [(1, STREAM), (2, other)] {
         worker.routing_proposed(&first(index), now);
         worker.checked(queue(index), CatalogIndex(9), None, LetterNumber(2));
-        assert!(worker.retry(&target(index, false), false, now).is_some());
+        assert!(worker.retry(&target(index, false), TargetState::Lives, now).is_some());
         worker.room_reported(queue(index), 5);
         assert!(worker.send_from(stream, Sequence(1), true, now).is_some());
         worker.sent(stream, Sequence(1), 100);
@@ -327,12 +364,20 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     assert_eq!((from(1), from(2)), (LetterNumber(2), LetterNumber(0)));
     assert_eq!(worker.bytes(), 100, "nothing is under way in the other stream");
     let (one, two) = (queue(1), queue(2));
-    assert_eq!(worker.retry(&target(2, false), false, now), None, "it has just been tried");
+    assert_eq!(
+        worker.retry(&target(2, false), TargetState::Lives, now),
+        None,
+        "it has just been tried"
+    );
     let later = now + LetterWorker::PROPOSAL_LOST;
     let again = |target, count| Some(Command::Retry { target, count });
-    assert_eq!(worker.retry(&target(2, true), false, later), again(two, 5));
-    assert_eq!(worker.retry(&target(1, true), false, later), None, "it has told of no room");
-    assert_eq!(worker.retry(&target(1, false), false, now), again(one, RETRY_MAX));
+    assert_eq!(worker.retry(&target(2, true), TargetState::Lives, later), again(two, 5));
+    assert_eq!(
+        worker.retry(&target(1, true), TargetState::Lives, later),
+        None,
+        "it has told of no room"
+    );
+    assert_eq!(worker.retry(&target(1, false), TargetState::Lives, now), again(one, RETRY_MAX));
 }
 
 #[test]
