@@ -11,6 +11,10 @@ use crate::{
 use quorate_types::{GroupId, NodeId, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How many groups may move when one more begins to move without need. A node may run and never catch up,
+/// for example because its disk is full: then a repair of another group can still begin.
+const SPREADS_MAX: usize = MOVES_MAX - 1;
+
 /// Whether a node runs, as far as the catalog's leader knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -93,7 +97,7 @@ impl Plan<'_> {
 
     /// A step towards groups that are complete, and evenly spread over zones and nodes.
     fn spread(&self) -> Option<MemberCommand> {
-        if self.catalog.moving().count() >= MOVES_MAX {
+        if self.catalog.moving().count() >= SPREADS_MAX {
             return None;
         }
         let rests =
@@ -152,8 +156,9 @@ impl Plan<'_> {
     }
 
     /// A group that moves to a node that is gone goes back to the nodes where it was, if others wait for a
-    /// repair. If one of those nodes leaves, it goes to a node that runs. What a node that is away already
-    /// had stays there: the move can be reached without it.
+    /// repair, or if one of those nodes is gone too: while the group moves from one to the other, neither
+    /// can be forgotten (MEM 11). If one of those nodes leaves, the group goes to a node that runs. What a
+    /// node that is away already had stays there: the move can be reached without it.
     fn give_way(&self) -> Option<MemberCommand> {
         let waits_for_repair =
             |placement: &PlacementRecord| placement.is_reached() && self.needs_repair(placement);
@@ -162,11 +167,12 @@ impl Plan<'_> {
         moving.find_map(|(group, placement)| {
             let former: BTreeSet<NodeId> =
                 placement.before.first()?.iter().map(|replica| replica.node).collect();
+            let is_gone = |node: &NodeId| (self.presence)(*node) == Presence::Gone;
             let new = placement.nodes().into_iter().filter(|node| !former.contains(node));
-            let gone: BTreeSet<NodeId> =
-                new.filter(|node| (self.presence)(*node) == Presence::Gone).collect();
+            let gone: BTreeSet<NodeId> = new.filter(is_gone).collect();
             let do_all_stay = former.iter().all(|node| self.stays(*node));
-            if gone.is_empty() || do_all_stay && !do_others_wait() {
+            let has_cause = || former.iter().any(is_gone) || do_others_wait();
+            if gone.is_empty() || do_all_stay && !has_cause() {
                 return None;
             }
             if do_all_stay {

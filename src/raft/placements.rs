@@ -37,6 +37,8 @@ struct Placed {
     number: u64,
     is_reached: bool,
     wanted: Wanted,
+    /// Those of the wanted replicas whose disks are lost, or that shall go.
+    lost: BTreeSet<u64>,
     /// The replica that this node shall have.
     mine: Option<ReplicaId>,
     /// This node's replica may be removed.
@@ -74,12 +76,14 @@ fn placed(groups: &Groups) -> Vec<Placed> {
             _ => BTreeSet::new(),
         };
         let ids = |replicas: &BTreeSet<ReplicaId>| replicas.iter().copied().map(raft_id).collect();
+        let lost = placement.replicas.iter().filter(|replica| !catalog.can_act(**replica));
         let have = groups.group(group).map(|group| group.name());
         Placed {
             group,
             number: placement.number,
             is_reached: placement.is_reached(),
             wanted: Wanted { voters: ids(&placement.replicas), learners: ids(&learners) },
+            lost: lost.copied().map(raft_id).collect(),
             mine: mine(&catalog, group, me),
             is_over: have.is_some_and(|replica| catalog.is_replica_over(group, replica)),
         }
@@ -128,7 +132,9 @@ async fn lead(
     }
     let (membership, is_committed) = membership(group);
     let reached = groups.shared().reach().reached(Instant::now());
-    let lag = |id| group.lag(id).filter(|_| reached.contains_key(&replica_of(id).node));
+    // What a lost replica acknowledged is lost with it, also when its node is back with an empty disk.
+    let acts = |id| reached.contains_key(&replica_of(id).node) && !placed.lost.contains(&id);
+    let lag = |id| group.lag(id).filter(|_| acts(id));
     match next_step(group.me(), &membership, is_committed, &placed.wanted, lag) {
         Step::Wait => {}
         Step::Add(replica) => change(group, ChangeMembers::AddNodes([(replica, ())].into())).await,

@@ -15,7 +15,7 @@ use crate::{
     aligned_runtime::every,
     codec::{decode_nodes, encode_nodes},
     group::Group,
-    leadership,
+    leadership::{self, TransferError},
     service::Service,
     settings::Settings,
     shared::Shared,
@@ -125,12 +125,12 @@ impl Reach {
         of.voters.iter().map(|node| (*node, count(node).unwrap_or_default())).collect()
     }
 
-    /// The first of the voters, in their order, that reaches the most, if that is more than this node
-    /// reaches.
-    fn better(&self, now: Instant, me: NodeId, of: &Replicas) -> Option<NodeId> {
+    /// The voters, in their order, that reach the most, if that is more than this node reaches.
+    fn better(&self, now: Instant, me: NodeId, of: &Replicas) -> Vec<NodeId> {
         let counts = self.counts(now, me, of);
-        let most = counts.values().max().filter(|most| counts.get(&me) < Some(most))?;
-        of.voters.iter().copied().find(|node| counts.get(node) == Some(most))
+        let most = counts.values().max().filter(|most| counts.get(&me) < Some(most));
+        let reaches_most = |node: &&NodeId| most.is_some() && counts.get(node) == most;
+        of.voters.iter().filter(reaches_most).copied().collect()
     }
 
     /// True if another voter reaches less of the group than this node does.
@@ -179,9 +179,9 @@ impl Silence {
 /// Asks all nodes at regular intervals, and hands over groups that another node should lead.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(BEAT);
-    // For each group, since when another node should lead it; and groups that are being handed
-    // over.
-    let mut better_since: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
+    // For each group, the nodes of which one should lead it, and since when; and groups that are being
+    // handed over.
+    let mut better: BTreeMap<GroupId, (Vec<NodeId>, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
     let mut silence = Silence::since(Instant::now());
     loop {
@@ -200,38 +200,42 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         moved.retain(|_, at| at.elapsed() < HANDOVER);
         for group in shared.all() {
-            let better = || shared.reach().better(now, shared.settings.me, &Replicas::of(&group));
-            let to = group.standing().is_elected().then(better);
-            let Some(to) = to.flatten() else {
-                better_since.remove(&group.id());
+            let here = || shared.reach().better(now, shared.settings.me, &Replicas::of(&group));
+            let now_better = if group.standing().is_elected() { here() } else { Vec::new() };
+            let (nodes, since) =
+                better.entry(group.id()).or_insert_with(|| (now_better.clone(), now));
+            nodes.retain(|node| now_better.contains(node));
+            if nodes.is_empty() {
+                better.remove(&group.id());
                 continue;
-            };
-            let since = better_since.entry(group.id()).or_insert((to, now));
-            if since.0 != to {
-                *since = (to, now);
             }
-            let for_long = now.saturating_duration_since(since.1) >= BETTER;
+            let for_long = now.saturating_duration_since(*since) >= BETTER;
             if for_long && !moved.contains_key(&group.id()) {
                 moved.insert(group.id(), now);
-                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(&group), to));
+                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(&group), nodes.clone()));
             }
         }
     }
 }
 
-async fn hand_over(shared: Arc<Shared>, group: Arc<Group>, to: NodeId) {
+/// Hands a group over to the first of these nodes that takes it.
+async fn hand_over(shared: Arc<Shared>, group: Arc<Group>, nodes: Vec<NodeId>) {
     let group_id = group.id();
-    match leadership::transfer(&shared, &group, to, HANDOVER).await {
-        Ok(()) => {
+    for to in nodes {
+        let Err(error) = leadership::transfer(&shared, &group, to, HANDOVER).await else {
             tracing::info!(
                 group = %group_id, %to, "leadership transferred to a node that reaches more nodes"
-            )
-        }
-        Err(error) => {
-            tracing::info!(
-                group = %group_id, %to,
-                "leadership not transferred to a node that reaches more: {error}"
             );
+            return;
+        };
+        tracing::info!(
+            group = %group_id, %to,
+            "leadership not transferred to a node that reaches more: {error}"
+        );
+        match error {
+            TransferError::NotCaughtUp | TransferError::Declined => {}
+            // It may still be elected.
+            TransferError::Timeout | TransferError::NotLeader => return,
         }
     }
 }
@@ -299,13 +303,13 @@ mod tests {
         let at = |ms: u64| begun + Duration::from_millis(ms);
         reach.answered(at(0), NodeId(2), nodes(&[1, 3]));
         reach.answered(at(0), NodeId(3), nodes(&[1, 2]));
-        assert_eq!(reach.better(at(10), ME, &of), None, "all reach all");
+        assert_eq!(reach.better(at(10), ME, &of), [], "all reach all");
         // Node 2 does not answer this node any more; node 3 still does.
         reach.answered(at(250), NodeId(3), nodes(&[1, 2]));
-        assert_eq!(reach.better(at(300), ME, &of), Some(NodeId(3)));
+        assert_eq!(reach.better(at(300), ME, &of), [NodeId(3)]);
         let order = replicas(&[2, 3, 1], &[]);
-        assert_eq!(reach.better(at(300), ME, &order), Some(NodeId(3)), "2 may not reach anybody");
-        assert_eq!(reach.better(at(600), ME, &of), None, "and what 3 said is old");
+        assert_eq!(reach.better(at(300), ME, &order), [NodeId(3)], "2 may not reach anybody");
+        assert_eq!(reach.better(at(600), ME, &of), [], "and what 3 said is old");
     }
 
     #[test]
@@ -313,14 +317,18 @@ mod tests {
         let (reach, now, of) = (Reach::default(), Instant::now(), replicas(&[1, 2, 3], &[4]));
         reach.answered(now, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[1, 2, 4]));
-        assert_eq!(reach.better(now, ME, &of), Some(NodeId(3)));
+        assert_eq!(reach.better(now, ME, &of), [NodeId(3)]);
         assert!(!reach.is_worse(ME, NodeId(3), &of));
+        reach.answered(now, NodeId(2), nodes(&[1, 3, 4]));
+        let order = replicas(&[3, 2, 1], &[4]);
+        assert_eq!(reach.better(now, ME, &order), [NodeId(3), NodeId(2)], "one may not take it");
+        reach.answered(now, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[2, 4]));
-        assert_eq!(reach.better(now, ME, &of), None, "voters count first");
+        assert_eq!(reach.better(now, ME, &of), [], "voters count first");
         assert!(reach.is_worse(ME, NodeId(3), &of));
         reach.answered(now, NodeId(4), nodes(&[1]));
         reach.answered(now, NodeId(3), nodes(&[1, 2, 4]));
-        assert_eq!(reach.better(now, ME, &of), None, "this node reaches it too");
+        assert_eq!(reach.better(now, ME, &of), [], "this node reaches it too");
         assert!(
             reach.is_worse(ME, NodeId(2), &of),
             "a group does not go where the replica is not reached"
@@ -345,8 +353,8 @@ mod tests {
         let now = begun + Duration::from_millis(600);
         reach.answered(begun, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[1]));
-        assert_eq!(reach.better(now, ME, &of), None);
+        assert_eq!(reach.better(now, ME, &of), []);
         reach.lost(NodeId(3));
-        assert_eq!(reach.better(now, ME, &of), None, "nor one that reaches nobody");
+        assert_eq!(reach.better(now, ME, &of), [], "nor one that reaches nobody");
     }
 }

@@ -41,6 +41,24 @@ fn mem_06_moves_to_a_node_that_is_away_do_not_keep_others_from_a_repair() {
     }
 }
 
+/// A group moves from node 3 to node 4, and both are lost for good.
+#[test]
+fn mem_11_both_nodes_of_a_move_can_be_forgotten() {
+    let mut world = World::founded(3, 3);
+    world.join(4, 4);
+    world.join(5, 5);
+    world.place(1, &[1, 2, 4]);
+    let runs = |node: NodeId| ![3, 4].contains(&node.0);
+    let needs = |world: &World, node| world.catalog.needs(NodeId(node), runs);
+    assert!(needs(&world, 3).is_some() && needs(&world, 4).is_some(), "each waits for the other");
+    let next = |world: &World| world.catalog.next_step(3, &|node| gone(!runs(node)));
+    let back = M::Place { group: GroupId(1), number: 3, nodes: nodes(&[1, 2, 3]) };
+    assert_eq!(next(&world), Some(back.clone()));
+    world.member(back);
+    world.reach(1);
+    assert_eq!(needs(&world, 3).or(needs(&world, 4)), None);
+}
+
 /// A node is exchanged, and the new one ends while groups move to it from the one that leaves.
 #[test]
 fn mem_06_moves_between_two_nodes_that_are_away_go_to_a_third() {
