@@ -44,16 +44,22 @@ impl Catalog {
         }
     }
 
-    /// False if the queue is bound to a connection of a start that is over, or that there cannot be: start
-    /// numbers are log indexes (SES 1), so this copy knows all starts up to its own index. Clients may make
-    /// such names up (NAM 8).
+    /// True if that start of a node is over, or there was none and will be none: start numbers are log
+    /// indexes (SES 1), so this copy knows all starts up to its own index.
+    #[must_use]
+    pub fn has_ended(&self, session: SessionId) -> bool {
+        let known = self.nodes.get(&session.node).map(|entry| entry.start);
+        let is_past = session.start.0 <= self.version().0;
+        is_past && known != Some(session.start) || self.is_fenced(session)
+    }
+
+    /// False if the queue is bound to a connection of a start that has ended, or that cannot be yet. Clients
+    /// may make up names of such queues (NAM 8).
     #[must_use]
     pub(crate) fn may_live(&self, queue: QueueId) -> bool {
         let Home::Node(node) = queue.home else { return true };
-        let known = self.nodes.get(&node).map(|entry| entry.start.0);
-        let is_ahead =
-            queue.index.checked_sub(self.version().0).is_some_and(|by| by > 0 && by <= LAG_MAX);
-        (known == Some(queue.index) || is_ahead) && !self.is_over(queue)
+        let is_near = queue.index <= self.version().0.saturating_add(LAG_MAX);
+        is_near && !self.has_ended(SessionId { node, start: StartNumber(queue.index) })
     }
 
     /// The node's latest start, unless it is fenced.

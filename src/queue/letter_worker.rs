@@ -84,13 +84,16 @@ impl Unrouted {
             None => Via { exchange: ShortString::default(), routing_key: None },
         };
         let (mut letters, mut left) = (Vec::new(), None);
-        // Letters whose targets had ended wait until the copy contains those ends (LET 4).
-        let routable = self.letters.iter().take_while(|letter| letter.after < version);
-        for (place, letter) in routable.enumerate() {
+        for (place, letter) in self.letters.iter().enumerate() {
             let found = match self.settings {
                 Some(_) => find(letter, &via),
                 None => Destination::Nothing,
             };
+            // A letter whose targets had ended waits until the copy contains those ends (LET 4). Ends of
+            // queues without an entry are in no copy: without other targets it does not wait.
+            if letter.after >= version && found != Destination::Nothing {
+                break;
+            }
             match self.fate(found, fresh) {
                 Some(routes) => add(&mut letters, letter.number, routes),
                 None if self.kept => {}

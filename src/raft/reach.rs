@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use quorate_rpc::Lane;
 use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
@@ -42,6 +43,9 @@ const ANSWER_MAX_AGE: Duration = Duration::from_millis(250);
 /// do not report a dead voter as reached any more, and this node reaches a voter that has just been
 /// linked.
 const BETTER: Duration = Duration::from_millis(300);
+/// The same if the other node has reached as many voters, and more learners. A learner that has been started
+/// again may be linked with this node a second later than with others, and no client waits for it.
+const BETTER_FOR_LEARNERS: Duration = Duration::from_secs(3);
 /// Longest wait for a handover, and pause before the same group is handed over again.
 const HANDOVER: Duration = Duration::from_secs(1);
 /// A look that comes this late after the one before follows a pause of this process.
@@ -125,12 +129,18 @@ impl Reach {
         of.voters.iter().map(|node| (*node, count(node).unwrap_or_default())).collect()
     }
 
-    /// The voters, in their order, that reach the most, if that is more than this node reaches.
-    fn better(&self, now: Instant, me: NodeId, of: &Replicas) -> Vec<NodeId> {
+    /// The voters that reach more than this node does, those that reach most first, else in their order; each
+    /// with the time for which it has to be so before this node hands over.
+    fn better(&self, now: Instant, me: NodeId, of: &Replicas) -> Vec<(NodeId, Duration)> {
         let counts = self.counts(now, me, of);
-        let most = counts.values().max().filter(|most| counts.get(&me) < Some(most));
-        let reaches_most = |node: &&NodeId| most.is_some() && counts.get(node) == most;
-        of.voters.iter().filter(reaches_most).copied().collect()
+        let reached = |node: &NodeId| counts.get(node).copied().unwrap_or_default();
+        let mine = reached(&me);
+        let mut better: Vec<NodeId> =
+            of.voters.iter().copied().filter(|node| reached(node) > mine).collect();
+        better.sort_by_key(|node| Reverse(reached(node)));
+        let time =
+            |node| if reached(node).voters > mine.voters { BETTER } else { BETTER_FOR_LEARNERS };
+        better.iter().map(|node| (*node, time(node))).collect()
     }
 
     /// True if another voter reaches less of the group than this node does.
@@ -179,9 +189,9 @@ impl Silence {
 /// Asks all nodes at regular intervals, and hands over groups that another node should lead.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = every(BEAT);
-    // For each group, the nodes of which one should lead it, and since when; and groups that are being
+    // For each group, the nodes that should rather lead it, and since when; and groups that are being
     // handed over.
-    let mut better: BTreeMap<GroupId, (Vec<NodeId>, Instant)> = BTreeMap::new();
+    let mut better: BTreeMap<GroupId, BTreeMap<NodeId, Instant>> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();
     let mut silence = Silence::since(Instant::now());
     loop {
@@ -200,22 +210,32 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         moved.retain(|_, at| at.elapsed() < HANDOVER);
         for group in shared.all() {
-            let here = || shared.reach().better(now, shared.settings.me, &Replicas::of(&group));
-            let now_better = if group.standing().is_elected() { here() } else { Vec::new() };
-            let (nodes, since) =
-                better.entry(group.id()).or_insert_with(|| (now_better.clone(), now));
-            nodes.retain(|node| now_better.contains(node));
-            if nodes.is_empty() {
-                better.remove(&group.id());
-                continue;
-            }
-            let for_long = now.saturating_duration_since(*since) >= BETTER;
-            if for_long && !moved.contains_key(&group.id()) {
+            let is_elected = group.standing().is_elected();
+            let look = || shared.reach().better(now, shared.settings.me, &Replicas::of(&group));
+            let now_better = if is_elected { look() } else { Vec::new() };
+            let since = better.entry(group.id()).or_default();
+            let nodes = better_for_long(now, &now_better, since);
+            if !nodes.is_empty() && !moved.contains_key(&group.id()) {
                 moved.insert(group.id(), now);
-                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(&group), nodes.clone()));
+                tokio::spawn(hand_over(Arc::clone(&shared), Arc::clone(&group), nodes));
             }
         }
     }
+}
+
+/// Of the nodes that are better now, those that have been it for long enough. `since` keeps when each was
+/// first seen to be it.
+fn better_for_long(
+    now: Instant,
+    better: &[(NodeId, Duration)],
+    since: &mut BTreeMap<NodeId, Instant>,
+) -> Vec<NodeId> {
+    since.retain(|node, _| better.iter().any(|(it, _)| it == node));
+    let for_long = |(node, time): &&(NodeId, Duration)| {
+        let since = *since.entry(*node).or_insert(now);
+        now.saturating_duration_since(since) >= *time
+    };
+    better.iter().filter(for_long).map(|(node, _)| *node).collect()
 }
 
 /// Hands a group over to the first of these nodes that takes it.
@@ -306,9 +326,13 @@ mod tests {
         assert_eq!(reach.better(at(10), ME, &of), [], "all reach all");
         // Node 2 does not answer this node any more; node 3 still does.
         reach.answered(at(250), NodeId(3), nodes(&[1, 2]));
-        assert_eq!(reach.better(at(300), ME, &of), [NodeId(3)]);
+        assert_eq!(reach.better(at(300), ME, &of), [(NodeId(3), BETTER)]);
         let order = replicas(&[2, 3, 1], &[]);
-        assert_eq!(reach.better(at(300), ME, &order), [NodeId(3)], "2 may not reach anybody");
+        assert_eq!(
+            reach.better(at(300), ME, &order),
+            [(NodeId(3), BETTER)],
+            "2 may not reach anybody"
+        );
         assert_eq!(reach.better(at(600), ME, &of), [], "and what 3 said is old");
     }
 
@@ -317,11 +341,12 @@ mod tests {
         let (reach, now, of) = (Reach::default(), Instant::now(), replicas(&[1, 2, 3], &[4]));
         reach.answered(now, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[1, 2, 4]));
-        assert_eq!(reach.better(now, ME, &of), [NodeId(3)]);
+        assert_eq!(reach.better(now, ME, &of), [(NodeId(3), BETTER_FOR_LEARNERS)]);
         assert!(!reach.is_worse(ME, NodeId(3), &of));
         reach.answered(now, NodeId(2), nodes(&[1, 3, 4]));
         let order = replicas(&[3, 2, 1], &[4]);
-        assert_eq!(reach.better(now, ME, &order), [NodeId(3), NodeId(2)], "one may not take it");
+        let both = [(NodeId(3), BETTER_FOR_LEARNERS), (NodeId(2), BETTER_FOR_LEARNERS)];
+        assert_eq!(reach.better(now, ME, &order), both, "one may not take it");
         reach.answered(now, NodeId(2), nodes(&[1, 3]));
         reach.answered(now, NodeId(3), nodes(&[2, 4]));
         assert_eq!(reach.better(now, ME, &of), [], "voters count first");
@@ -333,6 +358,22 @@ mod tests {
             reach.is_worse(ME, NodeId(2), &of),
             "a group does not go where the replica is not reached"
         );
+    }
+
+    #[test]
+    fn each_node_must_have_been_better_for_its_time() {
+        let (begun, mut since) = (Instant::now(), BTreeMap::new());
+        let mut look = |ms: u64, better: &[(NodeId, Duration)]| {
+            better_for_long(begun + Duration::from_millis(ms), better, &mut since)
+        };
+        let (two, three) = ((NodeId(2), BETTER), (NodeId(3), BETTER_FOR_LEARNERS));
+        assert_eq!(look(0, &[two]), []);
+        assert_eq!(look(125, &[two, three]), []);
+        assert_eq!(look(300, &[two, three]), [NodeId(2)]);
+        assert_eq!(look(3_124, &[two, three]), [NodeId(2)]);
+        assert_eq!(look(3_125, &[two, three]), [NodeId(2), NodeId(3)]);
+        assert_eq!(look(3_250, &[three]), [NodeId(3)]);
+        assert_eq!(look(3_375, &[two, three]), [NodeId(3)], "it begins again");
     }
 
     #[test]

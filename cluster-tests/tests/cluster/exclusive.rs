@@ -2,13 +2,15 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::members::has_members;
 use lapin::options::{BasicGetOptions, BasicPublishOptions};
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Channel, Connection};
+use lapin::{Channel, Connection, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    exclusive, get, open, open_confirming, persistent, publish_confirmed,
+    bind, declare_exchange, declare_quorum, declare_with, exclusive, get, int, open,
+    open_confirming, persistent, publish_confirmed, text,
 };
-use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,4 +85,55 @@ async fn nam_8_what_was_under_way_to_a_process_that_died_is_returned() {
     cluster.node(2).kill9();
     let confirm = in_time("a confirm", LIFECYCLE_BOUND, sent).await.expect("a confirm");
     assert!(confirm.take_message().is_some(), "returned, since its queue has ended");
+}
+
+/// NAM 8, MEM 3: the queues of a node that has joined get what the others publish, and the other way round.
+#[tokio::test(flavor = "multi_thread")]
+async fn nam_8_a_node_that_has_joined_has_queues_that_the_others_know() {
+    let cluster = Cluster::start(3, Options { guests: 1, ..Options::default() }).await;
+    has_members(&cluster).await;
+    cluster.node(4).spawn();
+    cluster.node(4).ready().await;
+    for (here, there) in [(4, 1), (1, 4)] {
+        let (_connection, channel, queue) = reply_queue(&cluster.amqp_uri(here)).await;
+        let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(there)).await;
+        publish_confirmed(&publisher, queue.as_str(), b"reply").await;
+        let got = get(&channel, queue.as_str()).await;
+        assert!(got.is_some(), "a queue of node {here}, published to on node {there}");
+    }
+}
+
+/// LET 4: the end of such a queue changes no catalog. A dead letter for it does not wait for a change, and the
+/// letters behind it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn let_4_a_dead_letter_for_an_ended_queue_without_an_entry_keeps_no_other_waiting() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    has_members(&cluster).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "target").await;
+    let dying = [
+        ("x-queue-type", text("quorum")),
+        ("x-dead-letter-exchange", text("")),
+        ("x-message-ttl", int(1)),
+    ];
+    declare_with(&channel, "dying", &dying).await;
+    declare_exchange(&channel, "all", ExchangeKind::Fanout).await;
+    bind(&channel, "dying", "all", "").await;
+    let (replying, _, ended) = reply_queue(&cluster.amqp_uri(2)).await;
+    replying.close(200, "ended".into()).await.expect("close-ok");
+    // The keys are those of the dead letters too.
+    for key in [ended.as_str(), "target"] {
+        let publish = channel.basic_publish(
+            "all".into(),
+            key.into(),
+            <_>::default(),
+            b"letter",
+            persistent(),
+        );
+        assert!(publish.await.expect("sent").await.expect("a confirm").is_ack());
+    }
+    eventually("the second letter arrives", LIFECYCLE_BOUND, || async {
+        hold(get(&channel, "target").await.is_some(), || "nothing".to_owned())
+    })
+    .await;
 }

@@ -57,6 +57,7 @@ impl Cluster {
         let joined = members.iter().filter(|node| **node != context.me && !known.contains(node));
         self.failures.absences.lock().follow(now, joined.copied());
         self.base.proposers.add(members.iter().copied().map(Home::Node));
+        self.base.led.leaderships.add(members.iter().copied());
         context.set_members(members);
         links.set_peers(&others, &held, forgotten);
         self.expect_incarnations();

@@ -7,7 +7,7 @@ use crate::front::{
     get_answer::GetAnswer,
 };
 use quorate_queue::Reply;
-use quorate_types::{Home, Sequence, SessionId};
+use quorate_types::{Home, Sequence, SessionId, StartNumber};
 use std::sync::Arc;
 
 impl FrontEnd {
@@ -31,7 +31,9 @@ impl FrontEnd {
         let ended: Vec<_> = {
             let catalog = self.base.catalog.read();
             let nodes = catalog.nodes().filter(|(_, entry)| entry.start <= entry.fenced);
-            nodes.map(|(node, entry)| (node, entry.fenced)).collect()
+            // Start numbers are log indexes (SES 1): no later one has been given up to the copy's index.
+            let last = StartNumber(catalog.version().0);
+            nodes.map(|(node, entry)| (node, entry.fenced.max(last))).collect()
         };
         for (node, start) in ended.into_iter().filter(|(node, _)| *node != self.base.context.me) {
             // Answers are for a session of this node that may end meanwhile: then nobody takes them.

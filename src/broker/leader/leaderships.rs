@@ -1,10 +1,10 @@
 //! The homes that this node leads, and the consumers that have attached there (DLV 2).
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use quorate_catalog::Locality;
 use quorate_types::{ConsumerId, Home, NodeId, QueueId, Term};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -13,6 +13,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Leaderships {
     homes: BTreeMap<Home, Mutex<Leadership>>,
+    /// Nodes that have joined since. Their queues are led by themselves.
+    joined: RwLock<BTreeSet<NodeId>>,
 }
 
 /// The leadership of one home.
@@ -67,7 +69,16 @@ impl Leadership {
 
 impl Leaderships {
     pub(crate) fn new(homes: impl Iterator<Item = Home>) -> Self {
-        Self { homes: homes.map(|home| (home, Mutex::default())).collect() }
+        let homes = homes.map(|home| (home, Mutex::default())).collect();
+        Self { homes, joined: RwLock::default() }
+    }
+
+    /// These nodes are members now (MEM 1): messages are routed to their connection-bound queues (NAM 8).
+    pub(crate) fn add(&self, nodes: impl Iterator<Item = NodeId>) {
+        let new: Vec<NodeId> = nodes.filter(|node| !self.is_known(Home::Node(*node))).collect();
+        if !new.is_empty() {
+            self.joined.write().extend(new);
+        }
     }
 
     /// Begins this node's leadership of the home.
@@ -108,7 +119,8 @@ impl Locality for Leaderships {
     }
 
     fn is_known(&self, home: Home) -> bool {
-        self.homes.contains_key(&home)
+        let has_joined = |node| self.joined.read().contains(&node);
+        self.homes.contains_key(&home) || matches!(home, Home::Node(node) if has_joined(node))
     }
 }
 

@@ -48,6 +48,8 @@ pub struct SpillSettings {
 
 #[derive(Debug, Default)]
 struct Inbox {
+    /// The start that these are for; `None` before the first one.
+    start: Option<StartNumber>,
     batches: VecDeque<ProposedBatch>,
     commands: Vec<Command>,
 }
@@ -85,7 +87,7 @@ impl LocalQueues {
 
     /// Begins a session of the node: the queues of its previous session are dropped.
     pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
-        *self.inbox.lock() = Inbox::default();
+        *self.inbox.lock() = Inbox { start: Some(start), ..Inbox::default() };
         self.entries.write().clear();
         let SpillSettings { exclusive_memory_bytes, data_dir } = self.spill.clone();
         let exclusive_memory_bytes = usize::try_from(exclusive_memory_bytes).unwrap_or(usize::MAX);
@@ -111,6 +113,14 @@ impl LocalQueues {
     /// Queues a command of the leader's own for [`LocalQueues::run_one`].
     pub(crate) fn command(&self, command: Command) {
         self.inbox.lock().commands.push(command);
+    }
+
+    /// The same for a command that only this start may take; another one drops it.
+    pub(crate) fn command_of(&self, start: StartNumber, command: Command) {
+        let mut inbox = self.inbox.lock();
+        if inbox.start == Some(start) {
+            inbox.commands.push(command);
+        }
     }
 
     /// Applies what has been queued as one entry. Only one task may call this, so that outputs are

@@ -26,6 +26,8 @@ const UNITS: usize = 32;
 /// What such a list takes at least. So a node that is silent, for which each list waits one second, does
 /// not keep more than these few waiting.
 const LIST_UNITS: usize = 2;
+/// What a list of connections, channels or consumers takes. Nobody knows before how many there are.
+const CLIENTS_UNITS: usize = 4;
 /// Queues for which a list takes one unit.
 const UNIT_QUEUES: usize = 4_000;
 /// Longest wait for a turn.
@@ -71,7 +73,8 @@ impl Turns {
     ) -> Result<Option<SemaphorePermit<'_>>, Refusal> {
         let turn = match Kind::of(endpoint, method) {
             Kind::Quick => return Ok(None),
-            Kind::List => return turns(&self.lists, units(queues()), BUSY).await.map(Some),
+            Kind::Queues => return turns(&self.lists, units(queues()), BUSY).await.map(Some),
+            Kind::Clients => return turns(&self.lists, CLIENTS_UNITS, BUSY).await.map(Some),
             Kind::Read => &self.reads,
             Kind::Change => &self.changes,
             Kind::Look => &self.looks,
@@ -88,8 +91,10 @@ impl Turns {
 enum Kind {
     /// A check that must not wait for lists that others ask for.
     Quick,
-    /// Asks all nodes for all objects of a kind.
-    List,
+    /// Lists all queues.
+    Queues,
+    /// Lists all connections, channels or consumers.
+    Clients,
     Read,
     Change,
     Look,
@@ -103,7 +108,9 @@ impl Kind {
     fn of(endpoint: Endpoint, method: Method) -> Self {
         use Endpoint as E;
         match endpoint {
-            E::Health(Check::QuorumCritical | Check::LeaderlessQueues) => Self::List,
+            E::Health(Check::QuorumCritical) => Self::Queues,
+            // Usually every group has a leader, and it lists nothing.
+            E::Health(Check::LeaderlessQueues) => Self::Read,
             E::Health(_) => Self::Quick,
             E::BrowseQueue
             | E::ExplainMessage
@@ -116,17 +123,14 @@ impl Kind {
             E::Tasks if method == Method::Post => Self::Task,
             _ if method != Method::Get => Self::Change,
             E::Definitions | E::VhostDefinitions => Self::Look,
-            E::Overview
-            | E::Queues
-            | E::Vhosts
-            | E::Vhost
-            | E::Connections
+            E::Overview | E::Queues | E::Vhosts | E::Vhost => Self::Queues,
+            E::Connections
             | E::ConnectionsOfUser
             | E::Connection
             | E::ConnectionChannels
             | E::Channels
             | E::Channel
-            | E::Consumers => Self::List,
+            | E::Consumers => Self::Clients,
             _ => Self::Read,
         }
     }
@@ -181,6 +185,7 @@ mod tests {
             (Endpoint::Queue, Method::Put),
             (Endpoint::Vhost, Method::Delete),
             (Endpoint::Publish, Method::Post),
+            (Endpoint::Health(Check::LeaderlessQueues), Method::Get),
         ] {
             assert!(take(&turns, other, 1_000_000).await.is_ok(), "{other:?}");
         }
@@ -199,6 +204,10 @@ mod tests {
         }
         assert_eq!(taken.len(), UNITS / LIST_UNITS);
         drop(taken);
+        let consumers = (Endpoint::Consumers, Method::Get);
+        let _seven = turns.lists.acquire_many(7 * CLIENTS_UNITS as u32).await.unwrap();
+        let eighth = take(&turns, consumers, 1_000_000).await.unwrap();
+        assert!(eighth.is_some() && take(&turns, consumers, 10).await.is_err());
         assert_eq!((units(0), units(10_000), units(100_000)), (2, 3, 25));
         assert_eq!(units(usize::MAX), UNITS);
     }

@@ -347,10 +347,23 @@ impl DeadLetters {
             return;
         };
         let home = from.home();
+        // The letters of a former start of this node have ended with it (SES 6), and those of the present
+        // one have the same numbers.
+        if self.led.with_machine(home, Machine::letter_home) != Some(from) {
+            return;
+        }
         self.decide(home, |worker, _| worker.answered(&answer));
         self.wake();
-        if self.led.leading(home).is_some() {
-            propose(&self.led, home, LetterWorker::commit(answer));
+        if self.led.leading(home).is_none() {
+            return;
+        }
+        match (from, LetterWorker::commit(answer)) {
+            (LetterHome::Start(session), Some(command)) => {
+                self.led.local.command_of(session.start, command);
+                self.context.peers.wake();
+            }
+            (LetterHome::Group(_), command) => propose(&self.led, home, command),
+            (LetterHome::Start(_), None) => {}
         }
     }
 
@@ -370,9 +383,9 @@ fn propose(led: &LedHomes, home: Home, command: Option<Command>) {
 }
 
 fn target_state(catalog: &Catalog, queue: QueueId) -> TargetState {
-    match queue.home {
+    match queue.letter_home() {
         _ if catalog.queue_by_id(queue).is_some() => TargetState::Lives,
-        Home::Node(_) if !catalog.is_over(queue) => TargetState::Unknown,
-        Home::Group(_) | Home::Node(_) => TargetState::Ended,
+        LetterHome::Start(session) if !catalog.has_ended(session) => TargetState::Unknown,
+        LetterHome::Group(_) | LetterHome::Start(_) => TargetState::Ended,
     }
 }

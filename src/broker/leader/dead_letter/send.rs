@@ -32,7 +32,7 @@ impl DeadLetters {
         let Some((own, streams)) = streams else { return };
         for (stream, mark) in streams {
             if let LetterHome::Start(session) = stream
-                && self.catalog.read().is_fenced(session)
+                && self.catalog.read().has_ended(session)
             {
                 let ended = self.led.with_machine(home, |it| LetterWorker::end_stream(it, stream));
                 propose(&self.led, home, ended.flatten());

@@ -121,3 +121,14 @@ proptest! {
         }
     }
 }
+
+/// NAM 8: messages are routed to the connection-bound queues of a node that has joined since.
+#[test]
+fn mem_03_a_node_that_joins_is_known() {
+    let home = |node| Home::Node(NodeId(node));
+    let leaderships = Leaderships::new([home(1), home(2)].into_iter());
+    assert!(leaderships.is_known(home(2)) && !leaderships.is_known(home(4)));
+    leaderships.add([NodeId(1), NodeId(2), NodeId(4)].into_iter());
+    assert!(leaderships.is_known(home(4)) && !leaderships.is_known(home(5)));
+    assert!(!leaderships.is_known(Home::Group(GroupId(4))));
+}

@@ -218,7 +218,8 @@ proptest! {
         let routed = command.map(routed_letters).unwrap_or_default();
         for (number, routes) in &routed {
             let (after, destination) = &found[*number as usize - 1];
-            prop_assert!(CatalogIndex(*after) < VERSION);
+            let is_final = *destination == Destination::Nothing;
+            prop_assert!(CatalogIndex(*after) < VERSION || is_final);
             prop_assert_eq!(routes, &expected(destination, fresh, at_least_once));
         }
         let routed: Vec<u64> = routed.into_iter().map(|(number, _)| number).collect();
@@ -236,11 +237,33 @@ proptest! {
             if !left.is_empty() {
                 prop_assert_eq!(left, (next..=found.len() as u64).collect::<Vec<_>>());
             } else if let Some((after, destination)) = found.get(routed.len()) {
-                let waits = CatalogIndex(*after) >= VERSION;
+                let waits =
+                    CatalogIndex(*after) >= VERSION && *destination != Destination::Nothing;
                 prop_assert!(waits || fresh && *destination == Destination::NotYet);
             }
         }
     }
+}
+
+/// A queue with a server-given name ends with its connection, and the catalog does not change. A letter that
+/// it was the only target of is decided by a fresh copy of the same version; the letters behind it go on.
+#[test]
+fn let_4_a_letter_without_other_targets_than_ended_ones_does_not_wait() {
+    let letters = vec![letter(1, VERSION.0), letter(2, 0), letter(3, VERSION.0), letter(4, 0)];
+    let unrouted = unrouted(QUEUE, letters);
+    let targets = || Destination::Targets(vec![QUEUE]);
+    let route = |fresh| {
+        unrouted.route(VERSION, fresh, |letter, _| match letter.number.0 {
+            1 => Destination::Nothing,
+            _ => targets(),
+        })
+    };
+    let (command, left) = route(false);
+    assert!(command.is_none() && left.is_some_and(|left| left.letters.len() == 4));
+    let (command, left) = route(true);
+    let routed: Vec<u64> =
+        command.map(routed_letters).into_iter().flatten().map(|(number, _)| number).collect();
+    assert_eq!((routed, left.is_none()), (vec![1, 2], true), "3 waits for its target's end");
 }
 
 #[test]
