@@ -119,7 +119,7 @@ async fn let_4_a_dead_letter_for_an_ended_queue_without_an_entry_keeps_no_other_
     declare_with(&channel, "dying", &dying).await;
     declare_exchange(&channel, "all", ExchangeKind::Fanout).await;
     bind(&channel, "dying", "all", "").await;
-    let (replying, _, ended) = reply_queue(&cluster.amqp_uri(2)).await;
+    let (replying, _channel, ended) = reply_queue(&cluster.amqp_uri(2)).await;
     replying.close(200, "ended".into()).await.expect("close-ok");
     // The keys are those of the dead letters too.
     for key in [ended.as_str(), "target"] {
