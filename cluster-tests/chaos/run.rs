@@ -6,7 +6,7 @@ use super::foreign::Foreign;
 use super::gaps::{self, Gap};
 use super::injector::{Effect, Equipment, Injected, Injector};
 use super::rest;
-use super::schedule::{Event, Schedule};
+use super::schedule::{Event, RECOVERY, Schedule};
 use super::stalls::{Probe, Span};
 use super::workload::{self, MEASURED};
 use crate::harness::links::Wiring;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Between two samples of what goes on.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -230,7 +230,11 @@ async fn carry_out_all<F: Future<Output = Injected>>(
     into: &mut Vec<Injected>,
 ) {
     let together = |one: &Event, other: &Event| one.at_ms == other.at_ms;
+    let mut recovered = Instant::now();
     for period in schedule.events.chunk_by(together) {
+        // Faults that took longer than planned leave as much time for recovery as others: without it the
+        // next ones would count as theirs.
+        sleep_until(recovered).await;
         let events = period.iter().map(|event| carry_out(*event));
         for injected in futures::future::join_all(events).await {
             eprintln!(
@@ -242,6 +246,7 @@ async fn carry_out_all<F: Future<Output = Injected>>(
             );
             into.push(injected);
         }
+        recovered = Instant::now() + RECOVERY;
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// From the start of the load to the first fault: leaders are known, and there is something to lose.
 const QUIET_START: Duration = Duration::from_secs(5);
 /// Between the end of one period's faults and the next period: the time in which the cluster recovers.
-const RECOVERY: Duration = Duration::from_secs(6);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(6);
 /// How long the faults of a period last, in milliseconds.
 const FAULT_MS: std::ops::RangeInclusive<u64> = 2_000..=8_000;
 /// How long a pause lasts that is shorter than an election, in milliseconds.
