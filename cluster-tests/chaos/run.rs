@@ -232,8 +232,8 @@ async fn carry_out_all<F: Future<Output = Injected>>(
     let together = |one: &Event, other: &Event| one.at_ms == other.at_ms;
     let mut recovered = Instant::now();
     for period in schedule.events.chunk_by(together) {
-        // Faults that took longer than planned leave as much time for recovery as others: without it the
-        // next ones would count as theirs.
+        // Faults may take longer than planned. Without a pause, the outage of the next ones would be
+        // counted as recovery time of these.
         sleep_until(recovered).await;
         let events = period.iter().map(|event| carry_out(*event));
         for injected in futures::future::join_all(events).await {

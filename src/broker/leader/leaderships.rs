@@ -13,7 +13,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Leaderships {
     homes: BTreeMap<Home, Mutex<Leadership>>,
-    /// Nodes that have joined since. Their queues are led by themselves.
+    /// Nodes that have joined since this process started. This node never leads their homes.
     joined: RwLock<BTreeSet<NodeId>>,
 }
 

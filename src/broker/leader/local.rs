@@ -48,7 +48,7 @@ pub struct SpillSettings {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// The start that these are for; `None` before the first one.
+    /// The start of this node whose machine takes what is queued; `None` before the first one.
     start: Option<StartNumber>,
     batches: VecDeque<ProposedBatch>,
     commands: Vec<Command>,
@@ -115,7 +115,7 @@ impl LocalQueues {
         self.inbox.lock().commands.push(command);
     }
 
-    /// The same for a command that only this start may take; another one drops it.
+    /// Queues a command for one start of this node only; it is dropped if that is not the present start.
     pub(crate) fn command_of(&self, start: StartNumber, command: Command) {
         let mut inbox = self.inbox.lock();
         if inbox.start == Some(start) {

@@ -23,8 +23,7 @@ const PUBLISHES_MAX: usize = 16;
 /// What lists of the whole cluster take at the same time, in units of [`UNIT_QUEUES`] queues. Each of
 /// them is in memory as a whole, about 1 KiB a queue, until its answer is written.
 const UNITS: usize = 32;
-/// What such a list takes at least. So a node that is silent, for which each list waits one second, does
-/// not keep more than these few waiting.
+/// What a list of queues takes at least: at most 16 of them are made at the same time.
 const LIST_UNITS: usize = 2;
 /// What a list of connections, channels or consumers takes. Nobody knows before how many there are.
 const CLIENTS_UNITS: usize = 4;
@@ -60,8 +59,8 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of a request; `None`: it needs none. `queues` gives the number of queues of the
-    /// cluster.
+    /// Waits until a request may be carried out, and returns its permit; `None`: it needs none. `queues` gives
+    /// the number of queues of the cluster, and is called for lists of queues only.
     ///
     /// # Errors
     /// 503: there was none in time.
@@ -141,7 +140,7 @@ fn units(queues: usize) -> usize {
     queues.div_ceil(UNIT_QUEUES).clamp(LIST_UNITS, UNITS)
 }
 
-/// Waits for so many of the turns that there are at once.
+/// Waits until `count` permits of a semaphore are free, and takes them.
 ///
 /// # Errors
 /// 503 with the reason `busy`: they were not free in time.

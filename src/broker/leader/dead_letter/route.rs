@@ -11,7 +11,7 @@ use quorate_storage::codec::message;
 use quorate_types::{FieldTable, Properties};
 
 /// The route of a letter whose targets answered that they are gone. Targets that are not in the
-/// catalog (NAM 8) are removed: their answer is final.
+/// catalog (NAM 8) are removed: they are taken for those that answered, and their answer is final.
 pub(crate) fn again(found: Destination, catalog: &Catalog) -> Destination {
     let Destination::Targets(mut targets) = found else { return found };
     targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
