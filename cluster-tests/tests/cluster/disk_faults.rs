@@ -121,6 +121,11 @@ async fn mem_13_a_node_that_is_revived_takes_over_from_one_whose_disk_hangs() {
         hold(leader == 1, || format!("node {leader} leads"))
     })
     .await;
+    // Clients of the node whose disk hangs wait from now on: it cannot follow the catalog, so its routing
+    // lease runs out (NAM 5). Those of the others do not.
+    let load = load
+        .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(1), QUEUE));
     load.confirms(500).await;
     load.delivers(500).await;
     faults.set(3, CallFault::SyncHangs, 0);
