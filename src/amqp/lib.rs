@@ -25,7 +25,7 @@ mod fuzz;
 
 pub use fuzz::{fuzz_client, fuzz_frames, fuzz_payloads};
 pub use listener::serve;
-pub use ports::Listeners;
+pub use ports::{Listeners, PortSwitch};
 pub use tls::TlsListener;
 
 #[cfg(test)]

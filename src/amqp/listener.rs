@@ -3,13 +3,13 @@
 use crate::{
     client::{Arrival, serve_client},
     handshakes::Handshakes,
-    ports::{Listeners, Ports},
+    ports::{Listeners, PortSwitch, Ports},
     tls::serve_tls_client,
 };
 use quorate_client::Broker;
 use quorate_types::Source;
 use socket2::{SockRef, TcpKeepalive};
-use std::{future::pending, io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     net::TcpStream,
     sync::watch,
@@ -30,14 +30,14 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
 /// Serves AMQP 0-9-1 clients on all `listeners`, at most `connections_max` at once, handshakes included:
-/// at the bound, clients wait in the listen queue until one ends. While `drained` is true, and once
-/// `full` is, no client is accepted, and the system refuses connections. Once `shutdown` is true every
+/// at the bound, clients wait in the listen queue until one ends. While the node is drained, and once
+/// `full` is true, no client is accepted, and the system refuses connections. Once `shutdown` is true every
 /// connection is closed with 320 (CONN-29). Returns when all have ended, at the latest 3 s after that.
 pub async fn serve<B: Broker>(
     listeners: Listeners,
     broker: B,
     connections_max: usize,
-    mut drained: watch::Receiver<bool>,
+    mut switch: PortSwitch,
     mut full: watch::Receiver<bool>,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -52,8 +52,9 @@ pub async fn serve<B: Broker>(
             () = turned(&mut full) => break,
             () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
-            close = turn(&mut drained, ports.are_closed()) => {
+            close = switch.turned(ports.are_closed()) => {
                 if close { ports.close().await } else { ports.open().await }
+                switch.closed.send_replace(ports.are_closed());
             }
             accepted = ports.accept(), if clients.len() < connections_max => match accepted {
                 Ok((stream, peer, tls)) => match arrival(&stream, peer, time_max) {
@@ -105,17 +106,6 @@ async fn end_all(mut clients: JoinSet<()>, mut shutdown: watch::Receiver<bool>) 
 /// Resolves when the switch is true; the loss of the sender counts as true.
 async fn turned(switch: &mut watch::Receiver<bool>) {
     let _ = switch.wait_for(|on| *on).await;
-}
-
-/// Resolves when the ports are to be closed (true) or opened again.
-async fn turn(drained: &mut watch::Receiver<bool>, are_closed: bool) -> bool {
-    // A copy, since what is borrowed must not be held while this waits.
-    let turned = drained.wait_for(|drained| *drained != are_closed).await.map(|drained| *drained);
-    match turned {
-        Ok(drained) => drained,
-        // Nobody is left to drain the node.
-        Err(_) => pending().await,
-    }
 }
 
 fn arrival(stream: &TcpStream, peer: SocketAddr, time_max: Duration) -> io::Result<Arrival> {

@@ -9,6 +9,7 @@ use socket2::SockRef;
 use std::{future::pending, io, net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     time::sleep,
 };
 
@@ -77,6 +78,29 @@ impl Closed {
         let listener = TcpListener::bind(address).await?;
         let (acceptor, tls_login_from) = (acceptor.clone(), *tls_login_from);
         Ok(Listeners { plain, tls: Some(TlsListener { listener, acceptor, tls_login_from }) })
+    }
+}
+
+/// How the ports follow the draining of the node.
+#[derive(Debug)]
+pub struct PortSwitch {
+    /// Whether the node is drained: the ports are to be closed.
+    pub drained: watch::Receiver<bool>,
+    /// Whether the ports are closed; the ports say so.
+    pub closed: watch::Sender<bool>,
+}
+
+impl PortSwitch {
+    /// Resolves when the ports are to be closed (true) or opened again. Cancel-safe.
+    pub(crate) async fn turned(&mut self, are_closed: bool) -> bool {
+        // A copy, since what is borrowed must not be held while this waits.
+        let turned =
+            self.drained.wait_for(|drained| *drained != are_closed).await.map(|drained| *drained);
+        match turned {
+            Ok(drained) => drained,
+            // Nobody is left to drain the node.
+            Err(_) => pending().await,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     settings::{Identity, RABBITMQ_VERSION, Settings},
 };
 use parking_lot::RwLock;
-use quorate_amqp::Listeners;
+use quorate_amqp::{Listeners, PortSwitch};
 use quorate_broker::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, Joined, NodeLimits,
     SpillSettings, WallClock,
@@ -458,8 +458,9 @@ impl Node {
     pub(crate) fn serve_amqp(&mut self, listeners: Listeners, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
         let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
-        let (most, drained) = (clients.connections_max, broker.views().drained());
-        let serving = quorate_amqp::serve(listeners, broker, most, drained, door, end);
+        let (drained, closed) = (broker.views().drained(), broker.views().ports_closed());
+        let (most, switch) = (clients.connections_max, PortSwitch { drained, closed });
+        let serving = quorate_amqp::serve(listeners, broker, most, switch, door, end);
         let serving = clients.runtime.spawn(serving);
         self.amqp = Some(Amqp { full, stop, serving });
     }

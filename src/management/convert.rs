@@ -338,6 +338,8 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
     let mut reasons = Vec::new();
     if readiness.drained {
         reasons.push("the node is drained".to_owned());
+    } else if readiness.ports_closed {
+        reasons.push("the ports of clients are not open again yet".to_owned());
     }
     match &readiness.entrance {
         Some(why) => reasons.push(format!("the node waits to enter the cluster: {why}")),

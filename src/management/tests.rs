@@ -213,6 +213,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
         behind: vec![GroupId(1)],
         definitions: Some("definitions of x.json: not imported yet".to_owned()),
         drained: false,
+        ports_closed: false,
     };
     let why = "no leader in group 3, 7; the replica of group 1 is catching up; definitions of x.json: not imported yet\n";
     assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
@@ -223,7 +224,11 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     node.0.lock().unwrap().definitions = None;
     assert_eq!(get(at, "/health/ready").await, (200, "ok\n".to_owned()));
     node.0.lock().unwrap().drained = true;
+    node.0.lock().unwrap().ports_closed = true;
     assert_eq!(get(at, "/health/ready").await, (503, "the node is drained\n".to_owned()));
+    node.0.lock().unwrap().drained = false;
+    let why = "the ports of clients are not open again yet\n";
+    assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
 
     *node.1.lock().unwrap() = WEDGED_AFTER - Duration::from_millis(1);
     assert_eq!(get(at, "/health/live").await, (200, "ok\n".to_owned()));

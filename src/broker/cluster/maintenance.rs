@@ -68,13 +68,13 @@ impl Operator<'_> {
         node.clients.drained.send_replace(false);
     }
 
-    /// Waits until this node leads nothing and has no clients, but not longer than this; returns what
-    /// is left.
+    /// Waits until this drained node leads nothing, has no clients and refuses new ones, but not longer than
+    /// this; returns what is left.
     pub async fn left(&self, within: Duration) -> Left {
         let until = Instant::now() + within;
         loop {
-            let left = left(self.0);
-            if left.is_nothing() || Instant::now() >= until {
+            let (left, refuses) = (left(self.0), *self.0.clients.ports_closed.borrow());
+            if left.is_nothing() && refuses || Instant::now() >= until {
                 return left;
             }
             sleep(CHECK_INTERVAL).await;
@@ -83,10 +83,16 @@ impl Operator<'_> {
 }
 
 impl Views<'_> {
-    /// Whether this node is drained, for the port of its clients.
+    /// Whether this node is drained, for the ports of its clients.
     #[must_use]
     pub fn drained(&self) -> watch::Receiver<bool> {
         self.0.clients.drained.subscribe()
+    }
+
+    /// For the ports of clients, which say with it whether they are closed.
+    #[must_use]
+    pub fn ports_closed(&self) -> watch::Sender<bool> {
+        self.0.clients.ports_closed.clone()
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Clients {
     pub(crate) relief: Mutex<Option<Instant>>,
     /// Whether this node is drained: it has no new clients.
     pub(crate) drained: watch::Sender<bool>,
+    /// Whether the ports of clients are closed. They follow `drained` a moment later.
+    pub(crate) ports_closed: watch::Sender<bool>,
     /// Held while `drained` and the groups follow a command of an operator.
     pub(crate) maintenance: tokio::sync::Mutex<()>,
 }
@@ -47,6 +49,7 @@ impl Clients {
             logins: Logins::default(),
             relief: Mutex::default(),
             drained: watch::Sender::new(false),
+            ports_closed: watch::Sender::new(false),
             maintenance: tokio::sync::Mutex::default(),
         }
     }

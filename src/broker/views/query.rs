@@ -200,6 +200,7 @@ impl Views<'_> {
             behind: behind.into_iter().filter(|it| is_awaited(*it)).collect(),
             definitions: awaited.definitions,
             drained: *node.clients.drained.borrow(),
+            ports_closed: *node.clients.ports_closed.borrow(),
         }
     }
 

@@ -330,6 +330,8 @@ pub struct Readiness {
     pub definitions: Option<String>,
     /// The node is drained (MEM 13).
     pub drained: bool,
+    /// The ports of clients are closed, because the node is or was drained.
+    pub ports_closed: bool,
 }
 
 impl Readiness {
@@ -343,7 +345,13 @@ impl Readiness {
     /// be stopped now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.serves() && self.behind.is_empty() && self.definitions.is_none() && !self.drained
+        self.serves() && self.behind.is_empty() && self.definitions.is_none() && self.is_open()
+    }
+
+    /// Clients may come.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.drained && !self.ports_closed
     }
 }
 

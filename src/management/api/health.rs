@@ -45,7 +45,7 @@ pub(crate) async fn check(api: &Api, call: &Call, check: Check) -> Result<Answer
         Check::QuorumCritical => Ok(quorum(api, call).await),
         Check::ReadyToServe if readiness.is_ready() => Ok(ok()),
         Check::ReadyToServe => Ok(failed(&not_ready(&readiness), json!({}))),
-        Check::InService if readiness.serving && !readiness.drained => Ok(ok()),
+        Check::InService if readiness.serving && readiness.is_open() => Ok(ok()),
         Check::InService => {
             let reason = "this rabbit node is not currently available to serve";
             Ok(failed(reason, json!({})))

@@ -371,6 +371,7 @@ impl Source for World {
             behind: Vec::new(),
             definitions: None,
             drained: self.drained.load(Relaxed),
+            ports_closed: self.drained.load(Relaxed),
         }
     }
 
