@@ -458,7 +458,7 @@ impl Node {
     pub(crate) fn serve_amqp(&mut self, listeners: Listeners, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
         let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
-        let (drained, closed) = (broker.views().drained(), broker.views().ports_closed());
+        let (drained, closed) = broker.views().ports();
         let (most, switch) = (clients.connections_max, PortSwitch { drained, closed });
         let serving = quorate_amqp::serve(listeners, broker, most, switch, door, end);
         let serving = clients.runtime.spawn(serving);

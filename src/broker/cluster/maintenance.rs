@@ -83,16 +83,10 @@ impl Operator<'_> {
 }
 
 impl Views<'_> {
-    /// Whether this node is drained, for the ports of its clients.
+    /// For the ports of clients: whether this node is drained, and where they say whether they are closed.
     #[must_use]
-    pub fn drained(&self) -> watch::Receiver<bool> {
-        self.0.clients.drained.subscribe()
-    }
-
-    /// For the ports of clients, which say with it whether they are closed.
-    #[must_use]
-    pub fn ports_closed(&self) -> watch::Sender<bool> {
-        self.0.clients.ports_closed.clone()
+    pub fn ports(&self) -> (watch::Receiver<bool>, watch::Sender<bool>) {
+        (self.0.clients.drained.subscribe(), self.0.clients.ports_closed.clone())
     }
 }
 

@@ -103,9 +103,8 @@ impl Clients {
         };
         loop {
             sleep(Duration::from_millis(50)).await;
-            // The port of a drained node refuses clients.
-            if !*self.broker.views().drained().borrow()
-                && let Ok(connection) = self.broker.connect(info.clone())
+            // Refused while the node is drained.
+            if let Ok(connection) = self.broker.connect(info.clone())
                 && connection.open_channel(CHANNEL).is_ok()
             {
                 return connection;
