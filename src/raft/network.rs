@@ -296,20 +296,28 @@ impl RaftNetworkV2<TypeConfig> for Client {
 }
 
 impl Client {
-    /// Sends a snapshot, unless the follower has recently had no room for one.
+    /// Sends a snapshot, unless the follower is not connected, or has recently had no room for one. Then
+    /// this waits for as long as that lasts: to read a snapshot costs a thread and keeps removed files on
+    /// disk, and a node may be away for days. The next snapshot is read again.
     async fn offer_snapshot(
         &self,
         vote: &Vote,
         reader: Box<SnapshotReader>,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        if let Some(until) = self.followers.held_back(self.target) {
-            // The reader keeps removed files on disk; the next snapshot is built again.
+        let error = if let Some(until) = self.followers.held_back(self.target) {
             drop(reader);
             tokio::time::sleep_until(until).await;
-            let error = "the node had no disk space for a snapshot";
-            return Err(StreamingError::Unreachable(Unreachable::from_string(error)));
-        }
-        self.send_snapshot(vote, reader).await
+            "the node had no disk space for a snapshot"
+        } else if self.links.connected(self.target.node).is_none() {
+            drop(reader);
+            while self.links.connected(self.target.node).is_none() {
+                tokio::time::sleep(UNREACHABLE_PAUSE).await;
+            }
+            "the node was not connected"
+        } else {
+            return self.send_snapshot(vote, reader).await;
+        };
+        Err(StreamingError::Unreachable(Unreachable::from_string(error)))
     }
 
     /// Streams a snapshot, with a few chunks in flight at a time, and waits for its install.

@@ -18,6 +18,8 @@ const QUEUE: &str = "catch-up";
 /// Filled before and while the follower is away, taken out at the end: what a snapshot carries.
 const BACKLOG: &str = "backlog";
 const BODY_BYTES: usize = 16 << 10;
+/// The groups of queues and the catalog.
+const GROUPS: usize = 13;
 
 /// As little log as can be, so that a few seconds of load purge what a follower needs.
 fn purging() -> Options {
@@ -65,10 +67,18 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     let uris = present.iter().map(|id| cluster.amqp_uri(*id)).collect();
     let load = mix.load(load, &Homes { uris, reconnects: false });
     load.delivers(500).await;
+    let offered = || -> usize {
+        let logs = present.iter().map(|id| cluster.node(*id).log());
+        logs.map(|log| log.matches("sending a snapshot").count()).sum()
+    };
+    let before = offered();
     cluster.node(absent).kill9();
     let (_filling, filler) = open_confirming(&cluster.amqp_uri(present[0])).await;
     fill(&filler, 500).await;
     load.delivers(6_000).await;
+    // At most one for each group, before it was noticed that the node is dead.
+    let while_away = offered() - before;
+    assert!(while_away <= GROUPS, "{while_away} snapshots were read for a node that was away");
     cluster.node(absent).restart().await;
     load.delivers(1_000).await;
     figure("came back by snapshot", load.finish(&cluster).await);
