@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// The groups of a cluster with the default settings: 12 of queues, and the catalog's.
-const GROUPS: f64 = 13.0;
+pub const GROUPS: f64 = 13.0;
 
 /// Lines of each node's log that a failed test prints.
 const LOG_LINES_SHOWN: usize = 40;

@@ -23,7 +23,7 @@ mod machine;
 mod node;
 mod ports;
 
-pub use cluster::{Cluster, Options, binary, write_secret};
+pub use cluster::{Cluster, GROUPS, Options, binary, write_secret};
 pub use figure::figure;
 pub use machine::package_dir;
 pub use node::{LIFECYCLE_BOUND, Node};
