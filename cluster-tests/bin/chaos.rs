@@ -3,7 +3,9 @@
 use clap::Parser;
 use quorate_cluster_tests::chaos::{
     fault::Kind,
-    foreign, gaps, report, run,
+    foreign,
+    gaps::{self, HEALED},
+    report, run,
     schedule::{Schedule, TOGETHER_MAX, new_seed},
     stalls,
 };
@@ -192,7 +194,7 @@ async fn main() -> ExitCode {
     println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
     // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
     let running = match against.is_empty() {
-        true => tokio::spawn(run::run(schedule, arguments.before.clone())),
+        true => tokio::spawn(run::run(schedule, arguments.before.clone(), HEALED)),
         false => tokio::spawn(run::against(against, schedule, arguments.breaker)),
     };
     let outcome = match running.await {

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// each other and its disks work.
 const STUCK: Duration = Duration::from_secs(10);
 /// How long after the end of faults confirms flow again at the latest.
-const HEALED: Duration = Duration::from_secs(2);
+pub const HEALED: Duration = Duration::from_secs(2);
 /// What a crash of a leader may cost.
 const CRASH: Duration = Duration::from_millis(300);
 /// What a leader may cost that hangs, whose disk hangs, or that is cut off from a majority.
@@ -34,7 +34,7 @@ pub struct Gap {
     pub during: Duration,
     /// The same without the times in which the machine stood still ([`stalls`]).
     pub without_stalls: Duration,
-    /// From when it was undone to the next confirm.
+    /// From when it was undone to the next confirm, without the times in which the machine stood still.
     pub after: Duration,
 }
 
@@ -113,18 +113,24 @@ pub fn gaps(
             hit_leader: one.leader.is_none_or(|leader| one.nodes.contains(&leader)),
             during: longest(&[]).unwrap_or_default(),
             without_stalls: longest(stalls).unwrap_or_default(),
-            after: next.saturating_sub(healed),
+            after: stalls::without(stalls, [healed, next.max(healed)]),
         }
     };
     injected.iter().filter(took_effect).map(gap).collect()
 }
 
-/// Confirms that stopped for too long although a majority was left, or did not flow again in time after the
-/// end of faults; and publishes that waited too long for an answer while there was no fault.
+/// Confirms that stopped for too long although a majority was left, or did not flow again within `healed`
+/// after the end of faults; and publishes that waited too long for an answer while there was no fault.
 #[must_use]
-pub fn stuck(gaps: &[Gap], log: &Log, begun: Duration, injected: &[Injected]) -> Vec<Violation> {
+pub fn stuck(
+    gaps: &[Gap],
+    healed: Duration,
+    log: &Log,
+    begun: Duration,
+    injected: &[Injected],
+) -> Vec<Violation> {
     let is_stuck =
-        |gap: &&Gap| gap.after > HEALED || gap.kind.leaves_majority() && gap.during > STUCK;
+        |gap: &&Gap| gap.after > healed || gap.kind.leaves_majority() && gap.during > STUCK;
     let gaps = gaps.iter().filter(is_stuck).map(|gap| Violation::Stuck(format!("{gap:?}")));
     let mut faults: Vec<_> =
         injected.iter().map(|one| [begun + one.began, begun + one.ended]).collect();

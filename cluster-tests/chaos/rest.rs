@@ -1,7 +1,7 @@
 //! What a cluster is like at rest: after a run, when clients have left and queues are empty, nodes hold
 //! nothing more for clients, and their memory, open files and disks are back.
 
-use crate::harness::{Cluster, Node};
+use crate::harness::{Cluster, Node, ctl};
 use crate::invariant::Violation;
 use std::path::Path;
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub async fn left(cluster: &Cluster, before: &[Usage]) -> Vec<Violation> {
             .filter_map(|(now, before)| now.excess(*before))
             .collect();
         for node in cluster.nodes() {
-            left.extend(held(node).await);
+            left.extend(held(cluster, node).await);
         }
         if left.is_empty() || Instant::now() > end {
             return left.into_iter().map(Violation::NotBack).collect();
@@ -88,12 +88,24 @@ pub async fn left(cluster: &Cluster, before: &[Usage]) -> Vec<Violation> {
     }
 }
 
-/// What a node still holds for clients.
-async fn held(node: &Node) -> Option<String> {
+/// What a node still holds for clients, and which queues of the cluster have messages.
+async fn held(cluster: &Cluster, node: &Node) -> Option<String> {
     let metrics = node.metrics().await;
     let held = HELD.map(|name| (name, metrics.sum(name).unwrap_or_default()));
     let held: Vec<_> = held.into_iter().filter(|(_, value)| *value != 0.0).collect();
-    (!held.is_empty()).then(|| format!("node {} still has {held:?}", node.id()))
+    if held.is_empty() {
+        return None;
+    }
+    let queues = filled(cluster, node).await;
+    Some(format!("node {} still has {held:?}; queues with messages: {queues:?}", node.id()))
+}
+
+/// The queues that have messages, with their number, as a node lists them.
+async fn filled(cluster: &Cluster, node: &Node) -> Result<Vec<(String, u64)>, String> {
+    let rows = cluster.rows(node.id(), &["list_queues", "name", "messages"]).await?;
+    let count = |row| Ok((ctl::text(row, "name"), ctl::count(row, "messages")?));
+    let counts: Result<Vec<_>, String> = rows.iter().map(count).collect();
+    Ok(counts?.into_iter().filter(|(_, messages)| *messages > 0).collect())
 }
 
 fn bytes_of(folder: &Path) -> u64 {

@@ -81,11 +81,12 @@ impl Outcome {
 }
 
 /// Carries out a schedule on a cluster of three nodes and judges. `before` is the binary of an earlier
-/// release, which the nodes run until a fault upgrades them.
+/// release, which the nodes run until a fault upgrades them. `healed`: how long after the end of faults
+/// confirms may take to flow again.
 ///
 /// # Panics
 /// When the cluster does not start, or a node or a client does not end in time.
-pub async fn run(schedule: Schedule, before: Option<PathBuf>) -> Outcome {
+pub async fn run(schedule: Schedule, before: Option<PathBuf>, healed: Duration) -> Outcome {
     let equipment = Equipment::prepare(1..=NODES, before);
     let (links, why_proxies) = Wiring::best();
     let cluster = start(&equipment, links).await;
@@ -109,7 +110,7 @@ pub async fn run(schedule: Schedule, before: Option<PathBuf>) -> Outcome {
     let gaps = gaps::gaps(&history, begun, &injected, &stalls);
     let mut violations = invariant::violations(&log);
     violations.extend(rest::left(&cluster, &before).await);
-    violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
+    violations.extend(gaps::stuck(&gaps, healed, &log, begun, &injected));
     violations.extend(injector.findings().into_iter().map(Violation::Ended));
     violations.extend(injected.iter().filter_map(|one| match &one.effect {
         Effect::Wrong(how) => Some(wrong(one.event.fault, how)),
@@ -171,7 +172,7 @@ pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<Path
     // The brokers may run on other machines than this.
     let gaps = gaps::gaps(&history, begun, &injected, &[]);
     let mut violations = invariant::violations(&log);
-    violations.extend(gaps::stuck(&gaps, &log, begun, &injected));
+    violations.extend(gaps::stuck(&gaps, gaps::HEALED, &log, begun, &injected));
     let missed = missed(&schedule, &injected);
     let skipped = skipped(&injected);
     Outcome {

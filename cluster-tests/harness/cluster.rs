@@ -6,13 +6,18 @@ use super::links::{Links, Network, Wiring};
 use super::machine::Share;
 use super::node::{LIFECYCLE_BOUND, Node};
 use super::process::Launch;
-use super::wait::{eventually, hold};
+use super::wait::{eventually, hold, try_eventually};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// The groups of a cluster with the default settings: 12 of queues, and the catalog's.
 pub const GROUPS: f64 = 13.0;
+
+/// How long a queue may be without a leader when its counts are asked for, and the interval between two
+/// questions.
+const COUNTED: Duration = Duration::from_secs(10);
+const COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Lines of each node's log that a failed test prints.
 const LOG_LINES_SHOWN: usize = 40;
@@ -235,10 +240,11 @@ impl Cluster {
         self.ctl(id, &json).await.rows()
     }
 
-    /// Counts of a queue, in the order of the columns asked for.
+    /// Counts of a queue, in the order of the columns asked for. Only the queue's leader has them, so this
+    /// asks again while there is none.
     ///
     /// # Errors
-    /// What the command said, or that there is no such queue.
+    /// What the command said, or that there is no such queue, or for how long it had no leader.
     pub async fn counts<const N: usize>(
         &self,
         asked: u64,
@@ -247,14 +253,21 @@ impl Cluster {
     ) -> Result<[u64; N], String> {
         let mut args = vec!["list_queues", "name"];
         args.extend(columns);
-        let rows = self.rows(asked, &args).await?;
-        let row = rows.iter().find(|row| ctl::text(row, "name") == queue);
-        let row = row.ok_or_else(|| format!("no queue '{queue}' in {rows:?}"))?;
-        let mut counts = [0; N];
-        for (count, column) in counts.iter_mut().zip(columns) {
-            *count = ctl::count(row, column)?;
-        }
-        Ok(counts)
+        let look = async || -> Result<Result<[u64; N], String>, String> {
+            let rows = match self.rows(asked, &args).await {
+                Ok(rows) => rows,
+                Err(said) => return Ok(Err(said)),
+            };
+            let Some(row) = rows.iter().find(|row| ctl::text(row, "name") == queue) else {
+                return Ok(Err(format!("no queue '{queue}' in {rows:?}")));
+            };
+            let mut counts = [0; N];
+            for (count, column) in counts.iter_mut().zip(columns) {
+                *count = ctl::count(row, column)?;
+            }
+            Ok(Ok(counts))
+        };
+        try_eventually("a queue's counts", COUNTED, COUNT_INTERVAL, look).await?
     }
 
     /// The node that leads a queue, as a running node tells.

@@ -176,7 +176,7 @@ bounds! {
     /// Memory of a node, MiB, whatever the backlog.
     BACKLOG_MEMORY: u64 = "a long backlog", 300, 300;
     /// Rate of the slowest quarter of a drain, as a part of the first one's.
-    BACKLOG_EVEN: f64 = "a long backlog", 0.33, 0.33;
+    BACKLOG_EVEN: f64 = "a long backlog", 0.1, 0.33;
     /// Disk of all nodes, MiB, when a backlog has been drained.
     BACKLOG_DISK: u64 = "a long backlog", u64::MAX, 300;
 }

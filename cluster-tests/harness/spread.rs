@@ -2,6 +2,8 @@
 
 use super::Cluster;
 use super::amqp::{declare_with, open, text};
+use super::node::LIFECYCLE_BOUND;
+use super::wait::eventually;
 use std::collections::BTreeSet;
 
 /// At most this many queues are declared for each group that is wanted.
@@ -42,7 +44,10 @@ pub async fn declare_in_groups(cluster: &Cluster, name: &str, groups: usize) -> 
 /// # Panics
 /// When the replicas differ.
 pub async fn queue_groups(cluster: &Cluster) -> usize {
-    let audit = cluster.ctl(1, &["-q", "audit"]).await.succeeded().expect("equal replicas");
+    let audit = eventually("an audit of equal replicas", LIFECYCLE_BOUND, || async {
+        cluster.ctl(1, &["-q", "audit"]).await.succeeded()
+    })
+    .await;
     // The catalog's holds none.
     audit.lines().len() - 1
 }

@@ -117,6 +117,15 @@ impl State<'_> {
             self.history.churned();
             self.number = (self.number + 1) % NAMES;
         }
+        self.leave(declares).await
+    }
+
+    /// Deletes what the loss of a connection has left of the last queue.
+    async fn leave(&mut self, declares: &Channel) -> lapin::Result<()> {
+        if self.unsure.contains(&self.number) {
+            let name = format!("churn-{}", self.number);
+            declares.queue_delete(name.into(), QueueDeleteOptions::default()).await?;
+        }
         Ok(())
     }
 

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// After so long without a first delivery, when publishers have ended, what is still awaited counts as lost.
 const DELIVERED: Duration = Duration::from_secs(120);
+/// How the names of the queues begin in which delayed exchanges keep messages (EXC-17).
+const DELAYED: &str = "amq.delayed.";
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -22,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub struct Load {
     /// The queue whose flow is waited for and measured.
     queue: String,
-    /// All queues that have consumers.
+    /// All queues that are empty when the consumers have drained theirs.
     queues: BTreeSet<String>,
     history: Arc<History>,
     publishers: Vec<Publisher>,
@@ -78,6 +80,13 @@ impl Load {
     pub fn consume(mut self, options: ConsumerOptions) -> Self {
         self.queues.insert(options.queue.clone());
         self.consumers.push(Consumer::start(Arc::clone(&self.history), options));
+        self
+    }
+
+    /// Adds a queue without consumers whose messages all go to queues that have some.
+    #[must_use]
+    pub fn passes_on(mut self, queue: &str) -> Self {
+        self.queues.insert(queue.to_owned());
         self
     }
 
@@ -269,7 +278,8 @@ impl Load {
         eventually("the queues are empty", LIFECYCLE_BOUND, || async {
             let rows = cluster.rows(1, &["list_queues", "name", "messages"]).await?;
             let mut filled = rows.iter().filter(|row| {
-                let loaded = self.queues.contains(&ctl::text(row, "name"));
+                let name = ctl::text(row, "name");
+                let loaded = self.queues.contains(&name) || name.starts_with(DELAYED);
                 loaded && ctl::count(row, "messages") != Ok(0)
             });
             let filled = filled.next();

@@ -14,6 +14,9 @@ use std::time::Duration;
 const DEAD: [&str; 5] =
     ["mix-rejected", "mix-expired", "mix-dropped", "mix-limited", "mix-chain-end"];
 
+/// Queues from one to the next of which messages expire.
+const CHAIN: [&str; 3] = ["mix-chain-1", "mix-chain-2", "mix-chain-3"];
+
 /// The exchange that delays messages.
 const DELAYS: &str = "mix-delays";
 /// The queue with priorities.
@@ -102,7 +105,7 @@ impl Mix {
             let all = homes.uris.iter().cycle().skip(place);
             all.take(homes.uris.len()).cloned().collect::<Vec<_>>()
         };
-        let mut load = load;
+        let mut load = CHAIN.iter().fold(load, |load, queue| load.passes_on(queue));
         for publisher in self.publishers() {
             let (uris, reconnects) = (uris(), homes.reconnects);
             load = load.publish(PublisherOptions { uris, reconnects, ..publisher });

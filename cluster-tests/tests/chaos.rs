@@ -4,13 +4,17 @@
 
 use quorate_cluster_tests::chaos::{
     fault::Kind,
-    report, run,
+    gaps, report, run,
     schedule::{Schedule, TOGETHER_MAX, new_seed},
 };
 use std::time::Duration;
 
 /// Duration of the load of one run.
 const DURATION: Duration = Duration::from_secs(80);
+
+/// How long confirms may take to flow again after the end of faults: three times what `make chaos` allows, since
+/// this is a debug build.
+const HEALED: Duration = gaps::HEALED.saturating_mul(3);
 
 /// The seed that every run has.
 const FIXED: u64 = 1;
@@ -21,7 +25,7 @@ async fn chaos(seed: u64) {
     let is_short = |kind: &Kind| !kind.changes_members() && *kind != Kind::RollingUpgrade;
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(is_short).collect();
     let schedule = Schedule::make(seed, DURATION, &kinds, TOGETHER_MAX);
-    let outcome = run::run(schedule, None).await;
+    let outcome = run::run(schedule, None, HEALED).await;
     println!(
         "chaos seed {seed}: {} confirmed, {} faults",
         outcome.log.confirms(),

@@ -377,7 +377,7 @@ mod tests {
     const HEAD_TIME: Duration = Duration::from_secs(1);
 
     /// A server whose path `/slow` is of a user and answers when told to; `/stuck`, of anybody, never does.
-    async fn serving() -> (SocketAddr, Arc<Notify>) {
+    async fn serving(head_time_max: Duration) -> (SocketAddr, Arc<Notify>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let release = Arc::new(Notify::new());
@@ -392,7 +392,7 @@ mod tests {
             .route("/health/live", get(async || "ok\n"))
             .route("/slow", get(slow))
             .route("/stuck", get(stuck));
-        tokio::spawn(serve_within(HEAD_TIME, listener, None, router, std::future::pending()));
+        tokio::spawn(serve_within(head_time_max, listener, None, router, std::future::pending()));
         (address, release)
     }
 
@@ -406,7 +406,7 @@ mod tests {
     /// Idle connections up to the bound do not keep others out for long.
     #[tokio::test]
     async fn clients_that_ask_for_nothing_are_let_go() {
-        let (address, _) = serving().await;
+        let (address, _) = serving(HEAD_TIME).await;
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             idle.push(TcpStream::connect(address).await.unwrap());
@@ -432,7 +432,7 @@ mod tests {
     /// has allowed.
     #[tokio::test]
     async fn a_client_with_many_connections_makes_room() {
-        let (address, release) = serving().await;
+        let (address, release) = serving(HEAD_TIME * 10).await;
         let mut other = connected(address, [127, 0, 0, 3]).await;
         let mut slow = connected(address, [127, 0, 0, 2]).await;
         slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
@@ -444,7 +444,7 @@ mod tests {
         }
         let mut late = connected(address, [127, 0, 0, 4]).await;
         // Long before the server closes the connections that have sent no request.
-        let all = timeout(HEAD_TIME, async {
+        let all = timeout(HEAD_TIME * 5, async {
             for stream in [&mut late, &mut other] {
                 let answered = answer(stream).await;
                 assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");

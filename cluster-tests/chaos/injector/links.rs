@@ -12,8 +12,10 @@ use tokio::time::{Instant, sleep, timeout};
 /// After this time nodes do not have what another one lacks (`run::LOG_TAIL`).
 const PURGED_AFTER: Duration = Duration::from_secs(6);
 /// How long links stay slow for a snapshot at most, and between two looks whether one was installed.
-const SNAPSHOT_MAX: Duration = Duration::from_secs(20);
+const SNAPSHOT_MAX: Duration = Duration::from_secs(60);
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(250);
+/// How long a node may take to tell its metrics.
+const METRICS: Duration = Duration::from_secs(2);
 
 impl Injector<'_> {
     /// Carries out a fault of links.
@@ -193,7 +195,7 @@ fn hindrances(count: u64) -> Effect {
 
 /// Snapshots that a node's process has installed, as far as it tells.
 async fn snapshots_installed(node: &Node) -> f64 {
-    let asked = timeout(SNAPSHOT_LOOK, node.get("/metrics")).await;
+    let asked = timeout(METRICS, node.get("/metrics")).await;
     let metrics = asked.ok().and_then(Result::ok).map(|answer| Metrics::parse(&answer.body));
     let installed =
         metrics.and_then(Result::ok).and_then(|all| all.sum("quorate_snapshots_installed_total"));

@@ -97,7 +97,7 @@ async fn a_client_that_reads_nothing_costs_one_message_and_misses_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_that_die_together_hold_nobody_up() {
     const MESSAGES: u32 = 150;
-    let cluster = Cluster::start(3, Options::default()).await;
+    let cluster = Cluster::start(3, Options::alone()).await;
     let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, "target").await;
     let dead = [

@@ -34,6 +34,7 @@ async fn run(cluster: &Cluster, rows: &[Row]) {
 
 async fn with_a_queue(nodes: u64) -> Cluster {
     let cluster = Cluster::start(nodes, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, "orders").await;
     publish_confirmed(&channel, "orders", b"body").await;
@@ -104,7 +105,7 @@ async fn ctl_12_verbs_about_nodes_and_the_cluster_work_as_rabbitmqs() {
         (DIAGNOSTICS, "os_env", 0, ""),
         (DIAGNOSTICS, "command_line_arguments", 0, "server"),
         (DIAGNOSTICS, "log_location", 0, "<stderr>"),
-        (DIAGNOSTICS, "log_tail -N 200", 0, "node is ready: clients are served"),
+        (DIAGNOSTICS, "log_tail -N 1000", 0, "node is ready: clients are served"),
         (DIAGNOSTICS, "log_tail_stream -d 0.2", 0, "Streaming logs from node"),
         (DIAGNOSTICS, "consume_event_stream -d 0.5", 0, "Streaming events from node"),
         (DIAGNOSTICS, "message_size_stats", 0, "between 100B and 1KB"),

@@ -10,7 +10,6 @@ use quorate_cluster_tests::harness::amqp::{
     arguments, bind, code, declare_exchange, declare_quorum, get, headers, int, open,
     open_confirming, text,
 };
-use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use std::time::{Duration, Instant};
@@ -58,14 +57,6 @@ async fn next(channel: &Channel, queue: &str) -> Vec<u8> {
     found.into_inner()
 }
 
-/// Messages of a queue as ctl lists them.
-async fn listed(cluster: &Cluster, queue: &str) -> Option<u64> {
-    let output = cluster.ctl(2, &["list_queues", "--formatter=json", "name", "messages"]).await;
-    let rows = output.rows().expect("rows");
-    let row = rows.iter().find(|row| ctl::text(row, "name") == queue)?;
-    Some(ctl::count(row, "messages").expect("a count"))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
     let cluster = Cluster::start(3, Options::alone()).await;
@@ -81,7 +72,8 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
         let published = publish(&channel, "later", "a.b", body, int(delay)).await;
         assert_eq!(published, Ok(true), "{body}");
     }
-    assert_eq!(listed(&cluster, "amq.delayed.later").await, Some(3), "replicated, listed, counted");
+    let held = async || cluster.counts(2, "amq.delayed.later", ["messages"]).await;
+    assert_eq!(held().await, Ok([3]), "replicated, listed, counted");
     bind(&channel, "q", "later", "a.*").await;
     for now in [int(0), int(-5)] {
         assert_eq!(publish(&channel, "later", "a.b", "now", now).await, Ok(true));
@@ -101,7 +93,7 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
     }
     assert_eq!(get(&channel, "q").await, None);
     cluster.node(leader).restart().await;
-    assert_eq!(listed(&cluster, "amq.delayed.later").await, Some(0));
+    assert_eq!(held().await, Ok([0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ fn body(bytes: usize) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
     let args = ["--max-message-size".to_owned(), "128MiB".to_owned()];
-    let cluster = Cluster::start(3, Options { args: args.into(), ..Options::default() }).await;
+    let cluster = Cluster::start(3, Options { args: args.into(), ..Options::alone() }).await;
     let (_one, declarer) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&declarer, "large").await;
     let (_two, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
@@ -64,6 +64,7 @@ async fn more_than_a_link_takes_at_once_is_confirmed_all_the_same() {
     const PUBLISHERS: usize = 12;
     const ROUNDS: usize = 12;
     let cluster = Cluster::start(3, Options::alone()).await;
+    cluster.leaders_rest().await;
     let (_declaring, declarer) = open_confirming(&cluster.amqp_uri(1)).await;
     let queues: Vec<String> = (0..PUBLISHERS).map(|number| format!("large-{number}")).collect();
     for queue in &queues {

@@ -8,10 +8,10 @@ use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions,
 };
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, bind, declare_exchange, declare_with, open, open_confirming, persistent, text,
-    while_connected,
+    REQUEST_BOUND, bind, connect_in_time, declare_exchange, declare_with, open, open_confirming,
+    persistent, text, while_connected,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, scale};
@@ -78,12 +78,14 @@ async fn reject_all(uris: Vec<String>, queue: &'static str) {
 }
 
 async fn reject_from(uri: &str, queue: &str) -> lapin::Result<()> {
-    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    channel.basic_qos(500, BasicQosOptions::default()).await?;
-    let options = BasicConsumeOptions::default();
-    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    let mut consumer = consumer.await?;
+    let connection = connect_in_time(uri).await?;
+    let consumer = async {
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(500, BasicQosOptions::default()).await?;
+        let options = BasicConsumeOptions::default();
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await
+    };
+    let mut consumer = while_connected(&connection, consumer).await?;
     while let Some(delivery) = consumer.next().await {
         let delivery = delivery?;
         let reject = BasicNackOptions { requeue: false, ..BasicNackOptions::default() };

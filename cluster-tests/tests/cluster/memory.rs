@@ -7,7 +7,7 @@ use lapin::BasicProperties;
 use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_quorum, open_confirming, persistent,
 };
-use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND};
 use std::time::Duration;
@@ -16,9 +16,10 @@ use std::time::Duration;
 /// when it no longer is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fan_out_waits_while_an_alarm_is_on() {
+    const QUEUES: usize = 80;
     let cluster = Cluster::start(1, small()).await;
     let node = cluster.node(1);
-    let (_connection, channel) = fan(node, 40).await;
+    let (_connection, channel) = fan(node, QUEUES).await;
     let body = vec![1; 8 * MIB];
     let sent = channel.basic_publish(
         "fan".into(),
@@ -37,15 +38,22 @@ async fn a_fan_out_waits_while_an_alarm_is_on() {
         rows.iter().filter_map(|row| row["messages"].as_u64()).sum::<u64>()
     };
     // What was on its way when the alarm came on arrives; then nothing more does.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = ready().await;
+    let seen = std::cell::Cell::new(0);
+    let before = eventually("no more arrive", LIFECYCLE_BOUND, async || {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (now, before) = (ready().await, seen.get());
+        seen.set(now);
+        hold(now == before, || format!("{before}, then {now}")).map(|()| now)
+    });
+    let before = before.await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(ready().await, before);
-    assert!(before < 40, "all {before} were sent before the alarm: it has shown nothing");
+    let all = QUEUES as u64;
+    assert!(before < all, "all {before} were sent before the alarm: it has shown nothing");
     limit("1MB").await;
     let confirm = in_time("the confirm", LIFECYCLE_BOUND, confirm).await.expect("a confirm");
     assert!(confirm.is_ack(), "{confirm:?}");
-    assert_eq!(ready().await, 40);
+    assert_eq!(ready().await, all);
 }
 
 /// The counters of the memory: what is used up makes others wait, and closes who holds most, with 506.

@@ -87,6 +87,7 @@ async fn ctl_01_pol_11_the_documents_own_line_sets_a_policy_that_every_node_show
 #[tokio::test(flavor = "multi_thread")]
 async fn pol_04_opp_03_ctl_03_settings_reach_queues_of_every_kind_at_once() {
     let cluster = Cluster::start(3, Options::default()).await;
+    cluster.leaders_rest().await;
     let (_connection, channel) = open(&cluster.amqp_uri(3)).await;
     declare_quorum(&channel, "quorum").await;
     for (queue, options) in [("classic", durable()), ("mine", exclusive())] {
@@ -219,13 +220,18 @@ async fn says(cluster: &Cluster, node: u64, args: &[&str], wanted: &str) {
     .await;
 }
 
-/// Catalog indexes that the queues' settings were resolved at, lowest first.
-async fn configured(cluster: &Cluster, node: u64) -> Vec<u64> {
-    let rows = cluster.rows(node, &["list_queues", "name", "configured_at"]).await.expect("rows");
-    let mut indexes: Vec<u64> =
-        rows.iter().map(|row| count(row, "configured_at").expect("an index")).collect();
+/// Catalog indexes that the queues' settings were resolved at, lowest first. Only leaders tell them.
+async fn configured(cluster: &Cluster, node: u64) -> Result<Vec<u64>, String> {
+    let rows = cluster.rows(node, &["list_queues", "name", "configured_at"]).await?;
+    let indexes = rows.iter().map(|row| count(row, "configured_at"));
+    let mut indexes: Vec<u64> = indexes.collect::<Result<_, _>>()?;
     indexes.sort_unstable();
-    indexes
+    Ok(indexes)
+}
+
+/// The same, once all groups have a leader.
+async fn all_configured(cluster: &Cluster, node: u64) -> Vec<u64> {
+    eventually("all leaders tell", LIFECYCLE_BOUND, || configured(cluster, node)).await
 }
 
 /// DESIGN §7: in force for all queues when the command returns, two seconds at most; and brought by a
@@ -245,13 +251,13 @@ async fn pol_04_pol_10_many_queues_take_a_policy_change_in_one_go() {
         }
     });
     futures::future::join_all(lanes).await;
-    let before = *configured(&cluster, 1).await.last().expect("queues");
+    let before = *all_configured(&cluster, 1).await.last().expect("queues");
     let set = ["set_policy", "p", "^q-", r#"{"max-length":7}"#];
     let begun = Instant::now();
     let (_, slowest) = beside(&cluster.amqp_uri(1), "q-0", ok(&cluster, 2, &set)).await;
     scale::POLICY_SET.upto("set_policy, ctl included", begun.elapsed());
     scale::BESIDE_POLICY.upto("longest publish beside it", slowest);
-    let set = configured(&cluster, 3).await;
+    let set = all_configured(&cluster, 3).await;
     assert_eq!(set.len(), count);
     assert!(
         set[0] > before,
@@ -266,7 +272,7 @@ async fn pol_04_pol_10_many_queues_take_a_policy_change_in_one_go() {
     cluster.ready().await;
     let last = *set.last().expect("queues");
     eventually("all queues have the settings of before", LIFECYCLE_BOUND, async || {
-        let cleared = configured(&cluster, 1).await;
+        let cleared = configured(&cluster, 1).await?;
         hold(cleared.first() > Some(&last), || format!("{:?} of {last}", cleared.first()))
     })
     .await;

@@ -163,8 +163,12 @@ async fn ndf_08_an_exclusive_queue_dies_with_its_node() {
         hold(found == Err(Some(404)), || format!("{found:?}"))
     })
     .await;
-    let rows = cluster.rows(2, &["list_bindings"]).await.expect("rows");
-    assert!(rows.iter().all(|row| ctl::text(row, "destination_name") != "mine"), "{rows:?}");
+    eventually("its bindings are gone", LIFECYCLE_BOUND, || async {
+        let rows = cluster.rows(2, &["list_bindings"]).await?;
+        let gone = rows.iter().all(|row| ctl::text(row, "destination_name") != "mine");
+        hold(gone, || format!("{rows:?}"))
+    })
+    .await;
     // Its name is free at once.
     channel.queue_declare("mine".into(), exclusive(), <_>::default()).await.expect("declare-ok");
     let seen = channel_of(&connection).await;

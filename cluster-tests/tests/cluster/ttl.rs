@@ -292,7 +292,7 @@ async fn q_21_many_that_expire_together_hold_nobody_up() {
     let took = expiring.elapsed();
     figure("60,000 expire in, and the slowest publish beside them takes", (took, slowest));
     // On a slow machine all takes its time, but nobody waits for the whole of them.
-    let bound = Duration::from_secs(2).max(took / 2);
+    let bound = Duration::from_secs(5).max(took / 2);
     assert!(slowest < bound, "a publish took {slowest:?} of {took:?}");
 }
 

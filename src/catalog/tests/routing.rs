@@ -303,9 +303,17 @@ fn many_keys_take_no_more_than_there_are_bindings() {
 }
 
 /// As many headers as fit into a frame, against a binding with as many other names.
+/// The machine may stand still for a moment: one attempt of several is as fast as that.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a clock is what it is about")]
 fn headers_are_matched_by_look_up() {
+    let attempts: Vec<_> = (0..5).map(|_| match_many_headers()).collect();
+    let bound = std::time::Duration::from_millis(500);
+    assert!(attempts.iter().any(|took| *took < bound), "{attempts:?}");
+}
+
+/// Time for two look-ups.
+#[expect(clippy::disallowed_methods, reason = "a clock is what it is about")]
+fn match_many_headers() -> std::time::Duration {
     let mut world = World::new();
     world.add("q", 1);
     let fields = |letter: char| {
@@ -320,7 +328,7 @@ fn headers_are_matched_by_look_up() {
     assert_eq!(world.route_by("amq.headers", &[""], Some(&headers)), Ok(vec![]));
     headers.0.push((short("b00007"), FieldValue::Bool(true)));
     assert_eq!(world.route_by("amq.headers", &[""], Some(&headers)), Ok(vec![id(1)]));
-    assert!(begun.elapsed() < std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
+    begun.elapsed()
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) enum AwaitVerb {
 
 /// Pause between attempts to reach a node that is starting.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How much longer than the time limit an answer of the node may take, which says what is missing.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Pause between questions about the cluster.
 const POLL: Duration = Duration::from_millis(500);
 /// Time limit without `--timeout`.
@@ -137,7 +139,7 @@ async fn until_started(limit: Duration, door: (&Target, &Connector)) -> Result<(
             let answer = client.await_startup(request).await;
             answer.map(|_| ()).map_err(|status| call_failure(&status))
         };
-        match timeout(left + PAUSE, attempt).await {
+        match timeout(left + ANSWER, attempt).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(failure)) => last = Some(failure),
             Err(_) => {}

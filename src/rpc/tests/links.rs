@@ -208,7 +208,12 @@ async fn calls_are_answered_refused_and_time_out() {
     assert_eq!(call(2, DEADLINE).await, Err(refused));
     assert_eq!(call(3, Duration::from_millis(20)).await, Err(CallError::Timeout(two)));
     // A late answer without a caller has no effect; a dropped responder refuses.
-    b.echo.kept.lock().unwrap().clear();
+    let late = async {
+        while b.echo.kept.lock().unwrap().pop().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, late).await.unwrap();
     let pending = a.links.request(two, Lane::Bulk, 3, GroupId(3), Bytes::new()).await.unwrap();
     let kept = async {
         while b.echo.kept.lock().unwrap().pop().is_none() {

@@ -75,7 +75,8 @@ impl Rotated {
     fn killed(&self) -> TempDir {
         let state = || -> Vec<_> {
             let entries = fs::read_dir(self.dir.path().join("db")).unwrap().flatten();
-            entries.map(|e| (e.file_name(), e.metadata().unwrap().len())).collect()
+            // RocksDB may remove one meanwhile.
+            entries.filter_map(|e| Some((e.file_name(), e.metadata().ok()?.len()))).collect()
         };
         let mut before = state();
         loop {

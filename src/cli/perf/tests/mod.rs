@@ -17,7 +17,7 @@ use crooked::{Faults, start};
 /// A run of 500 messages.
 async fn summary(faults: Faults, flags: &str) -> Summary {
     let (at, _) = start(faults).await;
-    let line = format!("perf --uri amqp://{at} --verify --messages 500 --drain 0.5 {flags}");
+    let line = format!("perf --uri amqp://{at} --verify --messages 500 --drain 2 {flags}");
     let options = Options::try_parse_from(line.split_whitespace()).unwrap();
     options.check().unwrap();
     run(options, Vec::new(), |_| {}).await.unwrap()

@@ -5,7 +5,7 @@ mod harness;
 mod placements;
 
 use harness::{Cluster, DEADLINE, Notice, enqueue, session, until, write};
-use quorate_raft::{DrainError, ProposeError, TransferError, WriteError};
+use quorate_raft::{DrainError, ProposeError, Settings, TransferError, WriteError};
 use quorate_types::{GroupId, NodeId};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,9 +17,15 @@ const GROUP: GroupId = GroupId(1);
 /// time.
 const LOG_TAIL_BYTES: u64 = 32 * 1024;
 
+/// Groups that elect nobody by themselves while the machine stands still: for tests that rely on a leader.
+fn calm(settings: &mut Settings) {
+    settings.election_min = Duration::from_secs(2);
+    settings.election_max = Duration::from_secs(3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_proposed_is_applied_equally_everywhere() {
-    let cluster = Cluster::start(|_| {}).await;
+    let cluster = Cluster::start(calm).await;
     cluster.balanced().await;
     for group in (1..=3).map(GroupId) {
         let leader = cluster.leader_of(group).await;
@@ -164,7 +170,11 @@ async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_f
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_is_transferred_and_handed_over_before_a_stop() {
-    let mut cluster = Cluster::start(|settings| settings.balance = false).await;
+    let mut cluster = Cluster::start(|settings| {
+        calm(settings);
+        settings.balance = false;
+    })
+    .await;
     let from = cluster.leader_of(GROUP).await;
     let to = cluster.nodes.keys().copied().find(|id| *id != from.id).unwrap();
     from.transfer(GROUP, to).await.unwrap();
@@ -192,7 +202,7 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_13_drained_nodes_lead_nothing_and_replicate_until_they_are_revived() {
-    let cluster = Cluster::start(|_| {}).await;
+    let cluster = Cluster::start(calm).await;
     cluster.balanced().await;
     let [first, second, last] = [1, 2, 3].map(|id| cluster.node(NodeId(id)));
     for node in [second, first] {
