@@ -10,6 +10,7 @@ use quorate_cluster_tests::harness::amqp::{
     arguments, bind, code, declare_exchange, declare_quorum, get, headers, int, open,
     open_confirming, text,
 };
+use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use std::time::{Duration, Instant};
