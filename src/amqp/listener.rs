@@ -49,6 +49,8 @@ pub async fn serve<B: Broker>(
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
+            // Ports that a stop has closed are not opened again.
+            biased;
             () = turned(&mut full) => break,
             () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
@@ -78,6 +80,7 @@ pub async fn serve<B: Broker>(
         }
     }
     drop(ports);
+    switch.closed.send_replace(true);
     end_all(clients, shutdown).await;
 }
 

@@ -339,7 +339,7 @@ pub(crate) fn not_ready(readiness: &Readiness) -> String {
     if readiness.drained {
         reasons.push("the node is drained".to_owned());
     } else if readiness.ports_closed {
-        reasons.push("the ports of clients are not open again yet".to_owned());
+        reasons.push("the ports of clients are closed".to_owned());
     }
     match &readiness.entrance {
         Some(why) => reasons.push(format!("the node waits to enter the cluster: {why}")),

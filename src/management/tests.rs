@@ -227,7 +227,7 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     node.0.lock().unwrap().ports_closed = true;
     assert_eq!(get(at, "/health/ready").await, (503, "the node is drained\n".to_owned()));
     node.0.lock().unwrap().drained = false;
-    let why = "the ports of clients are not open again yet\n";
+    let why = "the ports of clients are closed\n";
     assert_eq!(get(at, "/health/ready").await, (503, why.to_owned()));
 
     *node.1.lock().unwrap() = WEDGED_AFTER - Duration::from_millis(1);

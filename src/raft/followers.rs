@@ -1,5 +1,5 @@
 //! Facts that the leader of a group records about its followers in addition to openraft: the last
-//! entry that each has acknowledged, and which of them have no room for a snapshot.
+//! entry that each has acknowledged, and which of them take no snapshot now.
 //!
 //! A follower whose directory was set back lacks entries that it has acknowledged. openraft would
 //! send entries after the acknowledged one for ever. Here the leader informs such a follower, which
@@ -16,6 +16,11 @@ use tokio::time::Instant;
 
 /// How long a follower without room is not offered a snapshot.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(10);
+/// How long a follower is not offered one that has refused one; twice as long after each further refusal, up
+/// to the maximum. A node refuses until its replica is there, which takes a moment, and for ever if the
+/// replica was lost with the node's disk (MEM 10).
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The records about the followers of one group.
 #[derive(Debug, Default)]
@@ -27,7 +32,10 @@ struct Follower {
     acknowledged: Option<(Vote, LogId)>,
     /// It has been logged that the follower lacks that entry.
     logged: bool,
-    no_room_until: Option<Instant>,
+    /// Until when it is not offered a snapshot, and why.
+    held_back: Option<(Instant, &'static str)>,
+    /// The pause after its last refusal, while it refuses snapshots.
+    refused: Option<Duration>,
 }
 
 impl Followers {
@@ -64,13 +72,31 @@ impl Followers {
     /// Records that a follower has no room for a snapshot.
     pub(crate) fn no_room(&self, replica: ReplicaId) {
         let until = Instant::now() + NO_ROOM_PAUSE;
-        self.0.lock().entry(replica).or_default().no_room_until = Some(until);
+        let held_back = Some((until, "the node had no disk space for a snapshot"));
+        self.0.lock().entry(replica).or_default().held_back = held_back;
     }
 
-    /// Until when a follower is not offered a snapshot, if that is in the future.
-    pub(crate) fn held_back(&self, replica: ReplicaId) -> Option<Instant> {
-        let until = self.0.lock().get(&replica)?.no_room_until;
-        until.filter(|until| *until > Instant::now())
+    /// Records that a follower has refused a snapshot.
+    pub(crate) fn refused(&self, replica: ReplicaId) {
+        let mut followers = self.0.lock();
+        let follower = followers.entry(replica).or_default();
+        let pause = follower.refused.map_or(REFUSED_PAUSE, |pause| pause * 2);
+        let pause = pause.min(REFUSED_PAUSE_MAX);
+        follower.refused = Some(pause);
+        follower.held_back = Some((Instant::now() + pause, "the node has refused a snapshot"));
+    }
+
+    /// Records that a follower has begun to take a snapshot.
+    pub(crate) fn takes(&self, replica: ReplicaId) {
+        if let Some(follower) = self.0.lock().get_mut(&replica) {
+            follower.refused = None;
+        }
+    }
+
+    /// Until when a follower is not offered a snapshot, if that is in the future, and why.
+    pub(crate) fn held_back(&self, replica: ReplicaId) -> Option<(Instant, &'static str)> {
+        let held_back = self.0.lock().get(&replica)?.held_back;
+        held_back.filter(|(until, _)| *until > Instant::now())
     }
 }
 
@@ -136,7 +162,25 @@ mod tests {
         let before = Instant::now();
         followers.no_room(FOLLOWER);
         let until = followers.held_back(FOLLOWER);
-        assert!(until.is_some_and(|until| until >= before + NO_ROOM_PAUSE), "{until:?}");
+        assert!(until.is_some_and(|(until, _)| until >= before + NO_ROOM_PAUSE), "{until:?}");
+        assert_eq!(followers.held_back(NEW), None);
+    }
+
+    #[test]
+    fn mem_10_a_lost_replica_is_offered_snapshots_ever_more_seldom() {
+        let followers = Followers::default();
+        let pause = || {
+            let begun = Instant::now();
+            followers.refused(FOLLOWER);
+            let held_back = followers.held_back(FOLLOWER).map(|(until, _)| until - begun);
+            held_back.unwrap_or_default()
+        };
+        let pauses: Vec<Duration> = (0..8).map(|_| pause()).collect();
+        let least = [50, 100, 200, 400, 800, 1_600, 2_000, 2_000].map(Duration::from_millis);
+        assert!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause < 2 * REFUSED_PAUSE_MAX), "{pauses:?}");
+        followers.takes(FOLLOWER);
+        assert!(pause() < REFUSED_PAUSE_MAX, "it has taken one");
         assert_eq!(followers.held_back(NEW), None);
     }
 }

@@ -296,18 +296,18 @@ impl RaftNetworkV2<TypeConfig> for Client {
 }
 
 impl Client {
-    /// Sends a snapshot, unless the follower is not connected, or has recently had no room for one. Then
-    /// this waits for as long as that lasts: to read a snapshot costs a thread and keeps removed files on
-    /// disk, and a node may be away for days. The next snapshot is read again.
+    /// Sends a snapshot, unless the follower is not connected, or has recently refused one or had no room for
+    /// it. Then this waits for as long as that lasts: to read a snapshot costs a thread and keeps removed
+    /// files on disk, and a node may be away for days. The next snapshot is read again.
     async fn offer_snapshot(
         &self,
         vote: &Vote,
         reader: Box<SnapshotReader>,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let error = if let Some(until) = self.followers.held_back(self.target) {
+        let error = if let Some((until, why)) = self.followers.held_back(self.target) {
             drop(reader);
             tokio::time::sleep_until(until).await;
-            "the node had no disk space for a snapshot"
+            why
         } else if self.links.connected(self.target.node).is_none() {
             drop(reader);
             while self.links.connected(self.target.node).is_none() {
@@ -330,9 +330,10 @@ impl Client {
         let applied = crate::type_config::log_id(reader.applied());
         tracing::info!(group = %self.group, node = %self.target.node, at = %entry_id(&applied).index, "sending a snapshot");
         // The entries after the snapshot stay in the log until the follower has it.
-        let _held = self.sending.begin(self.target.node, applied.index);
+        let _held = self.sending.begin(self.target, applied.index);
         let begin = encode_snapshot_begin(transfer, vote, &applied, reader.bytes(), reader.meta());
         self.taken(&self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?)?;
+        self.followers.takes(self.target);
         let mut under_way = VecDeque::new();
         let mut chunks = 0;
         loop {
@@ -404,6 +405,9 @@ impl Client {
         let payload = for_replica(target.number, payload);
         let answer =
             self.links.call(target.node, Lane::Bulk, number, self.group, payload, deadline).await;
+        if matches!(answer, Err(CallError::Refused { .. })) {
+            self.followers.refused(target);
+        }
         answer.map_err(|error| self.snapshot_error(error, deadline))
     }
 

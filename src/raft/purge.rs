@@ -6,10 +6,10 @@
 //! follower needs, or will need after the snapshot that is being sent to it, are kept up to eight
 //! times a log's share.
 
-use crate::{group::Group, replica_name::node_of, shared::Shared, type_config::LogId};
+use crate::{group::Group, replica_name::replica_of, shared::Shared, type_config::LogId};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
-use quorate_types::NodeId;
+use quorate_types::ReplicaId;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How often the logs are checked.
@@ -59,18 +59,18 @@ fn keep(sizes: &[u64], budget: u64) -> Option<u64> {
 }
 
 /// Snapshots of a group that are being sent: the receiver, and the index from which it will need
-/// the log.
+/// the log. A node may have a new replica while the membership still names its former one (MEM 5).
 #[derive(Debug, Default)]
-pub(crate) struct Sending(Mutex<BTreeMap<NodeId, u64>>);
+pub(crate) struct Sending(Mutex<BTreeMap<ReplicaId, u64>>);
 
 impl Sending {
     /// Registers a snapshot at that index as being sent, until the result is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, to: NodeId, at: u64) -> Sent {
+    pub(crate) fn begin(self: &Arc<Self>, to: ReplicaId, at: u64) -> Sent {
         self.0.lock().insert(to, at);
         Sent { sending: Arc::clone(self), to, at }
     }
 
-    fn at(&self, to: NodeId) -> Option<u64> {
+    fn at(&self, to: ReplicaId) -> Option<u64> {
         self.0.lock().get(&to).copied()
     }
 }
@@ -78,14 +78,14 @@ impl Sending {
 /// The registration of a snapshot that is being sent.
 pub(crate) struct Sent {
     sending: Arc<Sending>,
-    to: NodeId,
+    to: ReplicaId,
     at: u64,
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
         let mut sending = self.sending.0.lock();
-        // A later snapshot to the same node may have replaced this one.
+        // A later snapshot to the same replica may have replaced this one.
         if sending.get(&self.to) == Some(&self.at) {
             sending.remove(&self.to);
         }
@@ -117,10 +117,10 @@ fn followers(group: &Group) -> Vec<Follower> {
     let linked: Vec<_> = group.links().all_connected().iter().map(|peer| peer.node).collect();
     let data = group.raft().data_metrics();
     let data = data.borrow_watched();
-    let others = data.replication.iter().flatten().map(|(node, at)| (node_of(*node), at));
-    let others = others.filter(|(node, _)| linked.contains(node));
-    let stands = |(node, at): (NodeId, &Option<LogId>)| {
-        (at.as_ref().map(|id| id.index), group.sending().at(node))
+    let others = data.replication.iter().flatten().map(|(id, at)| (replica_of(*id), at));
+    let others = others.filter(|(replica, _)| linked.contains(&replica.node));
+    let stands = |(replica, at): (ReplicaId, &Option<LogId>)| {
+        (at.as_ref().map(|id| id.index), group.sending().at(replica))
     };
     others.map(stands).collect()
 }
@@ -149,6 +149,7 @@ async fn purge(group: &Group, size: u64, keep: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_types::{NodeId, ReplicaNumber};
 
     #[test]
     fn long_logs_give_way_first() {
@@ -180,13 +181,18 @@ mod tests {
     }
 
     #[test]
-    fn a_later_snapshot_takes_the_place_of_an_earlier_one() {
+    fn a_later_snapshot_takes_the_place_of_an_earlier_one_of_the_same_replica() {
         let sending = Arc::new(Sending::default());
-        let first = sending.begin(NodeId(2), 10);
-        let second = sending.begin(NodeId(2), 30);
+        let former = ReplicaId { node: NodeId(2), number: ReplicaNumber(0) };
+        let present = ReplicaId { number: ReplicaNumber(7), ..former };
+        let first = sending.begin(present, 10);
+        let second = sending.begin(present, 30);
         drop(first);
-        assert_eq!(sending.at(NodeId(2)), Some(30));
+        assert_eq!(sending.at(present), Some(30));
+        // The former one refuses what it is offered.
+        drop(sending.begin(former, 30));
+        assert_eq!(sending.at(present), Some(30));
         drop(second);
-        assert_eq!(sending.at(NodeId(2)), None);
+        assert_eq!(sending.at(present), None);
     }
 }

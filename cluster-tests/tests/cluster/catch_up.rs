@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
+use crate::members::{at_rest_on, has_members};
 use lapin::Channel;
 use lapin::options::BasicPublishOptions;
 use quorate_cluster_tests::harness::amqp::{
@@ -89,6 +90,44 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     cluster.node(present[0]).kill9();
     let (_taking, taker) = open(&cluster.amqp_uri(absent)).await;
     take_all(&taker, 500).await;
+}
+
+/// Until a group has moved, it has a replica that was lost with the disk, on a node that is connected and
+/// refuses what is sent to that replica (MEM 10).
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_10_a_replaced_node_is_offered_few_snapshots_for_the_replicas_that_it_has_lost() {
+    let cluster = Cluster::start(3, purging()).await;
+    has_members(&cluster).await;
+    cluster.leaders_rest().await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let mix = Mix::declare(&cluster).await;
+    let load = Load::on(QUEUE)
+        .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(2), QUEUE));
+    let uris = [1, 2].map(|id| cluster.amqp_uri(id)).to_vec();
+    let load = mix.load(load, &Homes { uris, reconnects: false });
+    let node = cluster.node(3);
+    node.kill9();
+    std::fs::remove_dir_all(node.data_dir()).expect("the data directory");
+    load.delivers(6_000).await;
+    let offered = || -> usize {
+        let logs = [1, 2].map(|id| cluster.node(id).log());
+        logs.iter().map(|log| log.matches("sending a snapshot").count()).sum()
+    };
+    let before = offered();
+    node.spawn();
+    eventually("node 3 is replaced", LIFECYCLE_BOUND, || async {
+        cluster.ctl(1, &["replace_cluster_node", "3"]).await.succeeded().map(|_| ())
+    })
+    .await;
+    at_rest_on(&cluster, &[1, 2, 3]).await;
+    let offered = offered() - before;
+    figure("a replaced node was offered snapshots", offered);
+    assert!((offered as f64) < 30.0 * GROUPS, "{offered} snapshots were read");
+    load.delivers(1_000).await;
+    load.finish(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -330,7 +330,7 @@ pub struct Readiness {
     pub definitions: Option<String>,
     /// The node is drained (MEM 13).
     pub drained: bool,
-    /// The ports of clients are closed, because the node is or was drained.
+    /// The ports of clients are closed, because the node is or was drained, or stops.
     pub ports_closed: bool,
 }
 
