@@ -7,7 +7,7 @@ fn verbs_that_wait_end_when_it_is_so_or_in_time_ctl_12() {
     let cluster = start(2);
     let lines = [
         "-n NODE await_online_nodes 2",
-        "-n NODE await_online_nodes 3 --timeout 2",
+        "-n NODE await_online_nodes 3 --timeout 0.9",
         "-n NODE await_online_nodes many",
         "-n NODE await_startup",
         "-n NODE wait",
@@ -20,8 +20,8 @@ fn verbs_that_wait_end_when_it_is_so_or_in_time_ctl_12() {
         Will wait for at least 2 nodes to join the cluster of ADDRESS1. Timeout: 300 seconds.
         = 0
 
-        $ -n NODE await_online_nodes 3 --timeout 2
-        Will wait for at least 3 nodes to join the cluster of ADDRESS1. Timeout: 2 seconds.
+        $ -n NODE await_online_nodes 3 --timeout 0.9
+        Will wait for at least 3 nodes to join the cluster of ADDRESS1. Timeout: 0 seconds.
         ! Error:
         ! Error: timed out while waiting. Not enough nodes joined ADDRESS1's cluster: 2 of 3 nodes run
         = 70
