@@ -1,7 +1,5 @@
 //! `quorate ctl audit` finds replicas equal while they go on applying, not only when all stand still.
 
-#![expect(clippy::expect_used, reason = "tests")]
-
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
 use quorate_cluster_tests::harness::ctl::CtlOutput;
 use quorate_cluster_tests::harness::wait::eventually;
