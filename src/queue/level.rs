@@ -298,7 +298,12 @@ impl LevelState {
                 self.window.insert(behind, queued);
             }
             Some(_) => {}
-            None => self.first = None,
+            None => {
+                let precedes = self.first.as_ref().is_some_and(|first| at < place_of(first));
+                if precedes {
+                    self.first = Some(queued);
+                }
+            }
         }
     }
 
