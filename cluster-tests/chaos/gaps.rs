@@ -34,7 +34,7 @@ pub struct Gap {
     pub during: Duration,
     /// The same without the times in which the machine stood still ([`stalls`]).
     pub without_stalls: Duration,
-    /// From when it was undone to the next confirm, without the times in which the machine stood still.
+    /// From when it was undone to the next confirm.
     pub after: Duration,
 }
 
@@ -113,7 +113,7 @@ pub fn gaps(
             hit_leader: one.leader.is_none_or(|leader| one.nodes.contains(&leader)),
             during: longest(&[]).unwrap_or_default(),
             without_stalls: longest(stalls).unwrap_or_default(),
-            after: stalls::without(stalls, [healed, next.max(healed)]),
+            after: next.saturating_sub(healed),
         }
     };
     injected.iter().filter(took_effect).map(gap).collect()

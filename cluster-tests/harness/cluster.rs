@@ -14,9 +14,9 @@ use tempfile::TempDir;
 /// The groups of a cluster with the default settings: 12 of queues, and the catalog's.
 pub const GROUPS: f64 = 13.0;
 
-/// How long a queue may be without a leader when its counts are asked for, and the interval between two
-/// questions.
+/// How long [`Cluster::counts`] waits for a queue's leader.
 const COUNTED: Duration = Duration::from_secs(10);
+/// Pause between two requests of [`Cluster::counts`].
 const COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Lines of each node's log that a failed test prints.
@@ -240,8 +240,8 @@ impl Cluster {
         self.ctl(id, &json).await.rows()
     }
 
-    /// Counts of a queue, in the order of the columns asked for. Only the queue's leader has them, so this
-    /// asks again while there is none.
+    /// Counts of a queue, in the order of the columns asked for. Only the queue's leader knows them: while the
+    /// queue has no leader, this repeats the request.
     ///
     /// # Errors
     /// What the command said, or that there is no such queue, or for how long it had no leader.

@@ -119,8 +119,9 @@ async fn an_alarm_on_one_node_blocks_publishers_on_all_and_ends_with_it() {
 async fn blocked(publisher: &mut Wire) -> (Vec<u8>, u64) {
     for passed in 0..60 {
         publisher.send(&publish("alarmed")).await;
-        // An alarm reaches the other nodes soon; until then publishes pass. The one that waits is told at
-        // once: a second is time enough, so that no further one is taken for it.
+        // An alarm reaches the other nodes after a moment; until then publishes are taken. The first publish
+        // that waits is answered at once by `connection.blocked`: within a second it has arrived, and no
+        // further publish is sent before it.
         let next = tokio::time::timeout(Duration::from_secs(1), publisher.next());
         if let Ok(Some(frame)) = next.await {
             assert_eq!(frame.method(), Some((10, 60)), "{frame:?}");

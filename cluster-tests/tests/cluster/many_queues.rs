@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const CHANNELS: usize = 60;
 /// The cluster is watched idling for this long.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a cluster may be busy with what many declares have left to do.
+/// How long a cluster may be busy with what many declares leave to do.
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// Some of what queues are sorted by: what stands in the catalog, what leaders count, and rates.
@@ -74,8 +74,8 @@ async fn idle_share(cluster: &Cluster) -> f64 {
     (cluster.cpu_time() - before).as_secs_f64() / IDLE.as_secs_f64()
 }
 
-/// The same, when what the declares have left to do is done: as soon as it is within its bound, or after a
-/// minute.
+/// The same, once the cluster has done what many declares leave to do. It is measured again and again until it
+/// is within its bound, for [`SETTLED`] at most.
 async fn at_idle(cluster: &Cluster) -> f64 {
     let begun = Instant::now();
     loop {

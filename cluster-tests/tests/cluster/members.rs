@@ -89,20 +89,19 @@ pub(crate) async fn says(node: &Node, text: &str) {
 
 /// Has node 1 forget a node, and waits until it is no member.
 async fn forget(cluster: &Cluster, id: u64) {
-    let node = id.to_string();
-    eventually(&format!("node {id} is forgotten"), MOVED, || async {
-        let forgotten = cluster.ctl(1, &["forget_cluster_node", &node, "--wait", "20"]).await;
-        forgotten.succeeded().map(|_| ())
-    })
-    .await;
+    forget_with(cluster, id, &["--wait", "20"]).await;
 }
 
 /// Forgets a running node, which is drained first. The node asked may have to learn first that the others
 /// are back.
 async fn forget_drained(cluster: &Cluster, id: u64) {
+    forget_with(cluster, id, &["--drain", "--wait", "45"]).await;
+}
+
+async fn forget_with(cluster: &Cluster, id: u64, options: &[&str]) {
     let node = id.to_string();
-    eventually(&format!("node {id} is drained and forgotten"), MOVED, || async {
-        let forget = ["forget_cluster_node", &node, "--drain", "--wait", "45"];
+    let forget = [&["forget_cluster_node", node.as_str()], options].concat();
+    eventually(&format!("node {id} is forgotten with {options:?}"), MOVED, || async {
         cluster.ctl(1, &forget).await.succeeded().map(|_| ())
     })
     .await;

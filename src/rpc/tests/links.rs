@@ -208,19 +208,14 @@ async fn calls_are_answered_refused_and_time_out() {
     assert_eq!(call(2, DEADLINE).await, Err(refused));
     assert_eq!(call(3, Duration::from_millis(20)).await, Err(CallError::Timeout(two)));
     // A late answer without a caller has no effect; a dropped responder refuses.
-    let late = async {
+    let kept = async || {
         while b.echo.kept.lock().unwrap().pop().is_none() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(DEADLINE, late).await.unwrap();
+    timeout(DEADLINE, kept()).await.unwrap();
     let pending = a.links.request(two, Lane::Bulk, 3, GroupId(3), Bytes::new()).await.unwrap();
-    let kept = async {
-        while b.echo.kept.lock().unwrap().pop().is_none() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(DEADLINE, kept).await.unwrap();
+    timeout(DEADLINE, kept()).await.unwrap();
     let refused = CallError::Refused { node: two, reason: Bytes::new() };
     assert_eq!(timeout(DEADLINE, pending).await.unwrap(), Err(refused));
     a.die().await;
