@@ -21,7 +21,7 @@ use crate::{
     },
     handshakes::Place,
     session::{Session, SessionEnd},
-    socket::Socket,
+    socket::{ClientStream, Socket},
     tls::Tls,
 };
 use bytes::{Buf, BufMut};
@@ -29,7 +29,6 @@ use quorate_client::{Broker, Connection, ConnectionInfo};
 use quorate_types::{Exception, ReplyCode};
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     sync::watch,
     time::{Instant, timeout, timeout_at},
 };
@@ -59,7 +58,7 @@ pub(crate) struct Arrival {
 }
 
 /// Serves one client.
-pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
+pub(crate) async fn serve_client<S: ClientStream, B: Broker>(
     stream: S,
     arrival: Arrival,
     broker: B,
@@ -78,7 +77,7 @@ pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
+async fn serve<S: ClientStream, B: Broker>(
     socket: &mut Socket<S>,
     arrival: &Arrival,
     broker: &B,
@@ -110,7 +109,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
 }
 
 /// Closes the connection of a client that was refused.
-async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(
+async fn turn_away<S: ClientStream>(
     socket: &mut Socket<S>,
     ending: Refusal,
 ) -> io::Result<()> {
@@ -148,7 +147,7 @@ impl<C> From<Ending> for Entry<C> {
     }
 }
 
-async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
+async fn enter<S: ClientStream, B: Broker>(
     socket: &mut Socket<S>,
     arrival: &Arrival,
     broker: &B,
@@ -191,13 +190,13 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
 }
 
 /// Waits for more bytes; the client's end is an error here.
-async fn more<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+async fn more<S: ClientStream>(socket: &mut Socket<S>) -> io::Result<()> {
     socket.moved(true).await?;
     if socket.is_ended() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
 /// `connection.open` (CONN-20 to CONN-22).
-fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
+fn open<S: ClientStream, B: Broker>(
     socket: &mut Socket<S>,
     opening: Opening,
     arrival: &Arrival,
@@ -239,7 +238,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
 }
 
 /// An open connection, and its end (CONN-26 to CONN-29, CONN-32).
-async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
+async fn live<S: ClientStream, B: Broker>(
     socket: &mut Socket<S>,
     broker: &B,
     connection: B::Connection,
@@ -280,7 +279,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
                 drop(connection);
                 return goodbye.await;
             }
-            let ((), goodbye) = tokio::join!(connection.close(), goodbye);
+            let ((), goodbye) = tokio::join!(connection.end(), goodbye);
             goodbye
         }
         SessionEnd::Ending(Ending::Silent) => {
@@ -305,7 +304,7 @@ fn log_close(peer: SocketAddr, close: &connection::Close, node_stops: bool) {
 }
 
 /// After the server's close: everything but the client's own closes is ignored (CONN-26, CONN-28).
-async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
+async fn say_goodbye<S: ClientStream>(
     socket: &mut Socket<S>,
     linger: Linger,
     bound_ms: u64,
@@ -328,7 +327,7 @@ async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
 /// Writes what is left, shuts down the sending half, and reads until the client has closed its
 /// half: the client may still have publishes in its buffers. A socket that is closed with unread
 /// bytes is reset, and the client may then lose a close-ok that it has not read.
-async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+async fn part<S: ClientStream>(socket: &mut Socket<S>) -> io::Result<()> {
     let until = socket.received() + DISCARDED_BYTES_MAX;
     while !socket.outbox.is_empty() {
         socket.input.clear();
@@ -343,7 +342,7 @@ async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::
 }
 
 /// Copies bytes in both directions until the given number has been received.
-async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
+async fn read_on<S: ClientStream>(
     socket: &mut Socket<S>,
     until: u64,
 ) -> io::Result<()> {
@@ -397,7 +396,7 @@ impl Farewell {
 }
 
 /// Sends nothing, discards what arrives, and closes the socket after a while.
-async fn silence<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+async fn silence<S: ClientStream>(socket: &mut Socket<S>) -> io::Result<()> {
     say_goodbye(socket, Linger::Silence, SILENCE_MS).await
 }
 

@@ -11,7 +11,7 @@ use crate::{
         machine::Machine,
         progress::Progress,
     },
-    socket::Socket,
+    socket::{ClientStream, Socket},
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use quorate_client::{
@@ -25,10 +25,7 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::{Instant, Sleep},
-};
+use tokio::time::{Instant, Sleep};
 
 /// Bytes of deliveries taken in one turn, so that reading is not delayed.
 const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
@@ -38,6 +35,9 @@ const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The same bound while the node's memory for unread deliveries is used up.
 const OUTBOX_BYTES_PRESSED: usize = 64 * 1024;
+
+/// How often a client is checked whose socket is not read because its publishes cannot be routed, ms.
+const PRESENCE_MS: u64 = 500;
 
 /// Longest delay of reports for lists, ms.
 const REPORT_MS: u64 = 250;
@@ -113,7 +113,7 @@ pub(crate) struct Session<'c, S, C> {
     deliveries: Vec<Delivered>,
 }
 
-impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
+impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
     pub(crate) fn new(
         socket: &'c mut Socket<S>,
         connection: &'c C,
@@ -410,6 +410,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
             self.report_at_ms,
             self.progress.deadline_ms(now_ms, written, waits),
             self.accounts.relief_at_ms(),
+            self.holds_publishes().then_some(now_ms + PRESENCE_MS),
         ];
         let due = due.into_iter().flatten().min();
         // Without anything due, a check once in an hour does no harm.
@@ -417,6 +418,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         if self.timer.deadline() != due || self.timer.is_elapsed() {
             self.timer.as_mut().reset(due);
         }
+    }
+
+    /// Whether the socket is not read because this node may not route what has been read (NAM 5).
+    fn holds_publishes(&self) -> bool {
+        self.waits_for_room && !self.connection.may_route()
     }
 
     /// Why the client is disconnected: it was silent for too long (HB-02), or does not read.
@@ -434,6 +440,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         {
             self.accounts.note_lost();
             return Err("the client does not read from the connection");
+        }
+        // The end of a socket that is not read would show only when the lease is back. What the client has
+        // published would then be routed long after it has gone.
+        if self.holds_publishes() && self.socket.is_hung_up() {
+            return Err("the client has gone, and its last publishes could not be routed");
         }
         if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {
             return Ok(());

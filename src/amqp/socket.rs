@@ -4,13 +4,18 @@
 use crate::outbox::{Outbox, SLICES_MAX};
 use bytes::BytesMut;
 use quorate_client::SocketReport;
+use quorate_tls::TlsStream;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     future::Future,
     io::{self, IoSlice},
     pin::{Pin, pin},
     task::{Context, Poll, ready},
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    net::TcpStream,
+};
 
 /// Smallest room for one read, bytes. It grows while reads fill it, up to the limit of
 /// [`Socket::limit_reads`].
@@ -39,7 +44,38 @@ pub(crate) struct Socket<S> {
     ended: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+/// The stream of a client: TCP, or TLS over it.
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the client has closed its end. There may still be bytes to read that it sent before.
+    fn is_hung_up(&self) -> bool;
+}
+
+impl ClientStream for TcpStream {
+    fn is_hung_up(&self) -> bool {
+        let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut polled = [PollFd::new(self, hung_up)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An error of the call says nothing about the client.
+        poll(&mut polled, Some(&now)).is_ok()
+            && polled.iter().any(|socket| socket.revents().intersects(hung_up))
+    }
+}
+
+impl ClientStream for TlsStream<TcpStream> {
+    fn is_hung_up(&self) -> bool {
+        self.get_ref().0.is_hung_up()
+    }
+}
+
+/// A pipe, for tests; its end shows when it is read.
+#[cfg(test)]
+impl ClientStream for tokio::io::DuplexStream {
+    fn is_hung_up(&self) -> bool {
+        false
+    }
+}
+
+impl<S: ClientStream> Socket<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
@@ -81,6 +117,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// True if the client will send nothing more.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether the client has closed its end, also if it is not read.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.stream.is_hung_up()
     }
 
     /// Writes waiting bytes, and reads once if `read`. Ready when bytes were read or written.
@@ -252,6 +293,21 @@ mod tests {
             Poll::Ready(())
         })
         .await;
+        assert_eq!(server.received(), 0);
+    }
+
+    /// A client that was killed, with bytes before its end that are not read.
+    #[tokio::test]
+    async fn the_end_of_a_client_shows_though_it_is_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = Socket::new(listener.accept().await.unwrap().0);
+        client.write_all(b"hello").await.unwrap();
+        assert!(!server.is_hung_up());
+        drop(client);
+        while !server.is_hung_up() {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(server.received(), 0);
     }
 

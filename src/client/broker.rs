@@ -47,7 +47,7 @@ pub trait Broker: Clone + Send + Sync + 'static {
 
 /// A client connection. Dropping it without [`Connection::close`] counts as a lost connection: its
 /// channels end and its exclusive queues are deleted (CONN-32). All futures are cancel-safe except those of
-/// [`Connection::ask`] and [`Connection::close`].
+/// [`Connection::ask`], [`Connection::close`] and [`Connection::end`].
 pub trait Connection: Send + Sync + 'static {
     /// The properties that the connection was opened with.
     fn info(&self) -> &ConnectionInfo;
@@ -72,17 +72,22 @@ pub trait Connection: Send + Sync + 'static {
     /// with the same (PUB-03).
     fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure;
 
-    /// Whether clients may publish to the exchange.
+    /// Whether clients may publish to the exchange, as far as this node may say so now (NAM 5).
     ///
     /// # Errors
     /// What PUB-01 lists.
     fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception>;
 
+    /// Whether this node may route publishes now (NAM 5). If not, they are held.
+    fn may_route(&self) -> bool;
+
     /// Settles deliveries, after the client's earlier publishes have been sent. There is no answer
     /// (ACK-08).
     fn settle(&self, settles: Vec<Settle>);
 
-    /// Carries out an operation of a channel. A commit takes the channel's transaction at the call and not
+    /// Carries out an operation of a channel. An answer that rests on this node's copy of the catalog is
+    /// given only under a routing lease (NAM 5); without one the operation waits, and then fails with 541
+    /// . A commit takes the channel's transaction at the call and not
     /// when its future is first polled, so that a close of the channel leaves it alone (TX-07).
     fn ask(
         &self,
@@ -144,7 +149,13 @@ pub trait Connection: Send + Sync + 'static {
     /// (ALM-03).
     fn report_socket(&self, socket: SocketReport, blocked: bool);
 
-    /// Closes the connection at the client's request: channels end and exclusive queues are deleted. The
-    /// future resolves when close-ok may be sent (CONN-27).
+    /// Closes the connection at the client's request: what it has published and settled before is carried
+    /// out, channels end, and exclusive queues are deleted. The future resolves when close-ok may be sent
+    /// (CONN-27).
     fn close(self) -> impl Future<Output = ()> + Send;
+
+    /// Ends the connection because the server closes it. What the client has published and the broker
+    /// could not route yet is dropped, as with a lost connection. The future resolves when its exclusive
+    /// queues are deleted.
+    fn end(self) -> impl Future<Output = ()> + Send;
 }

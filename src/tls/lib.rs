@@ -15,6 +15,7 @@ pub use ends::{
 };
 pub use files::{Files, NamedFile, TlsError};
 pub use stream::{Session, Stream};
+pub use tokio_rustls::TlsStream;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The handle of one client connection on the broker, and its end.
 
 use crate::{
-    client::{ChannelId, HolderRef},
+    client::{ChannelId, Connection as _},
     front::{
         client_handle::Client,
         connection_state::{ConnectionState, Held},
@@ -25,11 +25,11 @@ impl Connection {
         Client { node: &self.node, state: &self.state }
     }
 
-    /// Performs at once the settles that wait behind held publishes: what a client settled before
-    /// its channel ends must not be requeued.
-    pub(crate) fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
-        let settles = self.state.publishing.held.lock().take_settles(is_ending);
-        self.node.front.settle(&self.state, settles);
+    /// Carries out what waited behind held publishes, unless some are held again.
+    pub(crate) fn settle_held(&self) {
+        self.settle(Vec::new());
+        let ended = self.state.publishing.held.lock().take_ended();
+        self.node.front.submit(ended);
     }
 
     pub(crate) fn forget_channel(&self, id: ChannelId) {
@@ -43,8 +43,11 @@ impl Connection {
         }
     }
 
-    pub(crate) fn end(&self) -> BTreeSet<QueueId> {
-        self.settle_held(|_| true);
+    /// Ends the connection's channels; returns its exclusive queues, which end with it. Publishes that are
+    /// still held are dropped, since nobody waits for them any more: routed later, they would enter queues
+    /// that were declared after the client had gone. What was settled behind them is dropped too, so its
+    /// messages are requeued (CONN-32).
+    pub(crate) fn end_channels(&self) -> BTreeSet<QueueId> {
         let held = {
             let mut held = self.state.held.lock();
             let closed = Held { closed: true, ..Held::default() };
@@ -53,6 +56,8 @@ impl Connection {
         if held.closed {
             return BTreeSet::new();
         }
+        let ended = self.state.publishing.held.lock().abandon();
+        self.node.front.submit(ended);
         self.node.clients.connections.remove(self.state.id.number);
         self.state.delivering.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
@@ -62,7 +67,7 @@ impl Connection {
         self.state.counters.connections_closed.add(1);
         self.recount();
         for (_, channel) in held.channels {
-            self.node.front.end_channel(channel);
+            self.node.front.submit(self.node.front.end_commands(channel));
         }
         held.queues
     }
@@ -70,7 +75,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let queues = self.end();
+        let queues = self.end_channels();
         if !queues.is_empty() {
             let node = Arc::clone(&self.node);
             self.node.base.context.spawn(async move { node.exclusive.end_exclusive(queues).await });

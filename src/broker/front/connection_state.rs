@@ -133,6 +133,11 @@ impl HeldByChannel {
 }
 
 impl ConnectionState {
+    /// Whether the connection has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.held.lock().closed
+    }
+
     /// False once the channel has been closed.
     pub(crate) fn is_open(&self, id: ChannelId) -> bool {
         self.reported.channels.lock().get(&id.number).is_some_and(|open| open.id == id)

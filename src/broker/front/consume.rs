@@ -52,7 +52,7 @@ impl ConsumerOperations<'_> {
         let consume = Consume { arguments, ..consume };
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
-        let timed_out = || consume_failed(&entry.name, "the operation timed out");
+        let timed_out = || consume_timeout(&entry.name);
         let Some(session) = self.client.base().context.session() else {
             return Err(timed_out());
         };
@@ -165,11 +165,7 @@ impl ConsumerOperations<'_> {
         let ended = self.end_consumer(&consumer);
         self.client.node.front.share_room(self.client.state, consumer.about.channel);
         let Some(detach) = ended else { return Ok(()) };
-        let timed_out = |_| {
-            let text =
-                format!("failed to cancel consumer '{}' due to a timeout", consumer.about.tag);
-            Exception::new(ReplyCode::InternalError, text)
-        };
+        let timed_out = |_| cancel_timeout(&consumer.about.tag);
         if let Err(error) = paused {
             self.client.base().proposers.submit(consumer.home(), detach);
             return Err(timed_out(error));
@@ -215,7 +211,7 @@ impl ConsumerOperations<'_> {
         let Client { node, state } = self.client;
         let Base { context, proposers, bodies, .. } = &node.base;
         let Some(session) = context.session() else {
-            return Err(get_failed(&entry.name));
+            return Err(get_timeout(&entry.name));
         };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
@@ -232,7 +228,7 @@ impl ConsumerOperations<'_> {
             }
             Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
             Some((_, other)) => return Err(crate::names::declare::unexpected(&entry.name, &other)),
-            None => return Err(get_failed(&entry.name)),
+            None => return Err(get_timeout(&entry.name)),
         };
         let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
         let guard = GetGuard { node, holder: Some(holder) };
@@ -240,12 +236,12 @@ impl ConsumerOperations<'_> {
         // Bodies of answered gets are read only when the client has taken enough, however many
         // there are.
         let turn = state.delivering.unwritten.until_room().await;
-        let bytes = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        let bytes = bodies.message(wanted).await.ok_or_else(|| get_timeout(&entry.name))?;
         state.delivering.unwritten.read(bytes.len());
         drop(turn);
         // The guard releases what may have returned to the queue meanwhile (DLV 5).
         if !node.front.leader_contact.is_timely(home, asked) {
-            return Err(get_failed(&entry.name));
+            return Err(get_timeout(&entry.name));
         }
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &bytes)?;
@@ -294,7 +290,7 @@ impl ConsumerOperations<'_> {
     ) -> Result<GetOk, Exception> {
         let message = message::decode(bytes).map_err(|error| {
             tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
-            get_failed(&entry.name)
+            get_timeout(&entry.name)
         })?;
         let limited =
             || self.client.base().catalog.read().config_of(entry).delivery_limit.is_some();
@@ -395,13 +391,19 @@ pub(crate) fn consumer_timeout(
 }
 
 /// The exception for a consume whose queue did not answer (CON-15).
-fn consume_failed(queue: &ResourceName, why: &str) -> Exception {
-    let text = format!("failed consuming from quorum queue {queue}: {why}");
+pub(crate) fn consume_timeout(queue: &ResourceName) -> Exception {
+    let text = format!("failed consuming from quorum queue {queue}: the operation timed out");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+/// The exception for a cancel that the consumer's queue did not answer.
+pub(crate) fn cancel_timeout(tag: &ShortString) -> Exception {
+    let text = format!("failed to cancel consumer '{tag}' due to a timeout");
     Exception::new(ReplyCode::InternalError, text)
 }
 
 /// The exception for a get whose queue did not answer (GET-06).
-fn get_failed(queue: &ResourceName) -> Exception {
+pub(crate) fn get_timeout(queue: &ResourceName) -> Exception {
     let text = format!("Cannot get a message from queue {queue}: the operation timed out");
     Exception::new(ReplyCode::InternalError, text)
 }

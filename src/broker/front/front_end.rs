@@ -19,6 +19,7 @@ use std::{
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
 };
+use tokio::time::Instant;
 
 /// Prefix of consumer tags that the server makes (CON-01).
 const CONSUMER_TAG_PREFIX: &str = "amq.ctag-";
@@ -69,13 +70,18 @@ impl client::Connection for Connection {
     }
 
     fn close_channel(&self, channel: ChannelId) {
-        self.settle_held(|holder| self.state.is_of(channel, holder));
-        self.state.publishing.held.lock().end_channel(channel);
+        let is_of = |holder| self.state.is_of(channel, holder);
+        let settles = self.state.publishing.held.lock().take_settles(is_of);
+        let mut settled = Vec::new();
+        self.node.front.count_settled(&self.state, settles, |home, it| settled.push((home, it)));
         self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
-        if let Some(ended) = ended {
-            self.node.front.end_channel(ended);
-        }
+        let ends = ended.map(|ended| self.node.front.end_commands(ended)).unwrap_or_default();
+        let mut held = self.state.publishing.held.lock();
+        held.end_channel(channel);
+        let now = held.hold_end(settled, ends);
+        drop(held);
+        self.node.front.submit(now);
     }
 
     fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
@@ -91,7 +97,15 @@ impl client::Connection for Connection {
     }
 
     fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
-        self.client().check_publish(exchange)
+        // Without a lease the copy of the catalog may be old (NAM 5).
+        match self.may_route() {
+            true => self.client().check_publish(exchange),
+            false => Ok(()),
+        }
+    }
+
+    fn may_route(&self) -> bool {
+        self.node.base.lease.is_held()
     }
 
     fn settle(&self, settles: Vec<Settle>) {
@@ -125,7 +139,7 @@ impl client::Connection for Connection {
     async fn events(&self, events: &mut Vec<Event>) {
         self.state.mailbox.take(events).await;
         if events.iter().any(|event| matches!(event, Event::MaySettle)) {
-            self.settle(Vec::new());
+            self.settle_held();
         }
     }
 
@@ -187,7 +201,16 @@ impl client::Connection for Connection {
     }
 
     async fn close(self) {
-        let queues = self.end();
+        let bound = self.node.base.context.operation_timeout();
+        // What is still held then is dropped, as with a lost connection (CONN-27).
+        if tokio::time::timeout(bound, self.state.publishing.routed()).await.is_ok() {
+            self.settle_held();
+        }
+        client::Connection::end(self).await;
+    }
+
+    async fn end(self) {
+        let queues = self.end_channels();
         self.node.exclusive.end_exclusive(queues).await;
     }
 }
@@ -211,6 +234,33 @@ fn follows_publishes(operation: &Operation) -> bool {
     )
 }
 
+/// Whether the answer to a request rests on this node's copy of the catalog: that an object is there or not,
+/// what its properties are, what the user may do. Without a routing lease the copy may lack what another
+/// node has answered long ago (NAM 5).
+fn reads_catalog(operation: &Operation) -> bool {
+    match operation {
+        // By the consumer's id.
+        Operation::Cancel(_) | Operation::ConsumeReplies { .. } => false,
+        // Routes under a lease, for which it waits as a publish does; a commit sends what was routed.
+        Operation::Route(_) | Operation::Commit { .. } => false,
+        // Answers without a lease that nothing is wrong.
+        Operation::Publishable(_) => false,
+        Operation::ExchangeDeclare(_)
+        | Operation::ExchangeExists(_)
+        | Operation::ExchangeDelete { .. }
+        | Operation::ExchangeBind(_)
+        | Operation::ExchangeUnbind(_)
+        | Operation::QueueDeclare(_)
+        | Operation::QueueExists(_)
+        | Operation::QueueBind(_)
+        | Operation::QueueUnbind(_)
+        | Operation::QueuePurge(_)
+        | Operation::QueueDelete { .. }
+        | Operation::Consume(_)
+        | Operation::Get { .. } => true,
+    }
+}
+
 impl Connection {
     /// Performs a request of a channel, after the publishes that it must not overtake if it has a
     /// `refusal`; `publishes` are those of a commit.
@@ -221,11 +271,10 @@ impl Connection {
         publishes: Vec<RoutedPublish>,
         refusal: Option<Refusal>,
     ) -> Result<Answer, Exception> {
+        let deadline = Instant::now() + self.node.base.context.operation_timeout();
         if let Some(refusal) = refusal {
             let is_held = self.state.publishing.held.lock().busy;
-            let bound = self.node.base.context.operation_timeout();
-            // An alarm may hold them for longer.
-            let _ = tokio::time::timeout(bound, self.state.publishing.routed()).await;
+            let is_routed = self.until_routed(deadline).await;
             // One of these publishes was refused, so this channel is about to be closed with that error.
             // Requests that the client sent after the publish are not carried out (CHN-06).
             if let Some(exception) = refusal.get() {
@@ -237,8 +286,28 @@ impl Connection {
                 let text = "the channel was closed before its transaction was committed";
                 return Err(Exception::new(ReplyCode::ChannelError, text));
             }
+            // It must not overtake them, so it is not carried out at all.
+            if !is_routed {
+                return Err(self.client().timed_out(&operation));
+            }
+        }
+        if reads_catalog(&operation) && self.node.base.lease.held_by(deadline).await.is_err() {
+            return Err(self.client().timed_out(&operation));
         }
         self.perform_now(channel, operation, publishes).await
+    }
+
+    /// Waits until no publish is held; false if some still are at the deadline. A message to many queues
+    /// is held for as long as an alarm is on, and the time begins anew when it ends.
+    async fn until_routed(&self, mut deadline: Instant) -> bool {
+        while tokio::time::timeout_at(deadline, self.state.publishing.routed()).await.is_err() {
+            if self.node.alarms.reason().is_none() {
+                return false;
+            }
+            self.node.alarms.until_lifted().await;
+            deadline = Instant::now() + self.node.base.context.operation_timeout();
+        }
+        true
     }
 
     async fn perform_now(
@@ -255,7 +324,9 @@ impl Connection {
             Operation::ExchangeExists(exchange) => {
                 client.exchanges().exchange_exists(&exchange).map(done)
             }
-            Operation::Publishable(exchange) => client.check_publish(&exchange).map(done),
+            Operation::Publishable(exchange) => {
+                client::Connection::check_publish(self, &exchange).map(done)
+            },
             Operation::ExchangeDelete { exchange, if_unused } => {
                 client.exchanges().exchange_delete(exchange, if_unused).await.map(done)
             }
@@ -309,5 +380,62 @@ impl Connection {
         } else {
             tag
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{client::Connection as _, testing};
+    use std::time::Duration;
+
+    const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
+
+    fn delete() -> Operation {
+        let queue = ShortString::from_static("missing");
+        Operation::QueueDelete { queue, if_unused: false, if_empty: false }
+    }
+
+    fn connection() -> Connection {
+        let node = testing::node();
+        Connection { state: testing::connection(&node), node }
+    }
+
+    /// NAM 5: a node that was cut off does not know what was declared since, so it does not say that a queue
+    /// is not there.
+    #[tokio::test(start_paused = true)]
+    async fn nam_05_nothing_is_answered_from_the_catalog_without_a_lease() {
+        let connection = connection();
+        let begun = Instant::now();
+        let refused = connection.ask(CHANNEL, delete()).await.err();
+        assert_eq!(refused.map(|it| it.code), Some(ReplyCode::InternalError));
+        assert_eq!(begun.elapsed(), connection.node.base.context.operation_timeout());
+        // Publishing is not refused: what is published waits.
+        let exchange = ShortString::from_static("missing");
+        assert_eq!(connection.check_publish(&exchange), Ok(()));
+    }
+
+    /// The request waits for a lease that comes back in time, and is answered by the copy of then.
+    #[tokio::test(start_paused = true)]
+    async fn nam_05_a_request_waits_for_the_lease() {
+        let connection = connection();
+        let lease = &connection.node.base.lease;
+        let returns = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            lease.granted(Instant::now() + Duration::from_secs(60));
+        };
+        let (answer, ()) = tokio::join!(connection.ask(CHANNEL, delete()), returns);
+        // The catalog of this node names no user.
+        assert_eq!(answer.err().map(|it| it.code), Some(ReplyCode::AccessRefused));
+    }
+
+    /// CON-09: a request that must not overtake publishes is given up if they cannot be routed in time.
+    #[tokio::test(start_paused = true)]
+    async fn con_09_what_would_overtake_held_publishes_is_not_carried_out() {
+        let connection = connection();
+        connection.node.base.lease.granted(Instant::now() + Duration::from_secs(60));
+        connection.state.publishing.held.lock().busy = true;
+        let refused = connection.ask(CHANNEL, delete()).await.err();
+        assert_eq!(refused.map(|it| it.code), Some(ReplyCode::InternalError));
     }
 }

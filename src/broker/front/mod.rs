@@ -41,6 +41,7 @@ pub(crate) mod routed;
 pub(crate) mod settle;
 pub(crate) mod spread;
 pub(crate) mod tally;
+pub(crate) mod timed_out;
 pub(crate) mod trace;
 pub(crate) mod tracer;
 pub(crate) mod transaction;

@@ -199,7 +199,8 @@ impl Publisher {
     }
 
     /// Routes a publish again whose targets are all gone, by an up-to-date catalog. Only if this
-    /// finds no target is it unroutable (NAM 6).
+    /// finds no target is it unroutable (NAM 6). It is dropped if its connection has ended, since nobody
+    /// waits for it any more.
     pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, bytes: Bytes) {
         let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
@@ -209,6 +210,10 @@ impl Publisher {
             let base = &publisher.base;
             while !base.catalog_client.read().await || !base.lease.is_held() {
                 base.lease.until_held().await;
+            }
+            // Its client may have published the message again meanwhile.
+            if connection.has_ended() {
+                return;
             }
             let source = Source { connection: &connection, channel, confirm_to, mandatory };
             publisher.route_once_more(&source, bytes);

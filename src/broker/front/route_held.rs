@@ -57,7 +57,7 @@ impl Publisher {
         });
         held.routed(spread.is_some());
         // The connection's own task settles, so that credits keep their order.
-        let may_settle = !held.busy && !held.settles.is_empty();
+        let may_settle = !held.busy && held.has_settles();
         drop(held);
         if may_settle {
             connection.mailbox.put(Event::MaySettle);
@@ -124,6 +124,7 @@ mod tests {
     };
     use bytes::Bytes;
     use futures::FutureExt;
+    use quorate_queue::Command;
     use quorate_types::{DeliveryNumber, Exception, Properties, ReplyCode, ShortString};
 
     fn publish(channel: ChannelId) -> Publish {
@@ -300,12 +301,79 @@ mod tests {
         connection.events(&mut events).await;
         assert!(events.iter().any(|event| matches!(event, Event::MaySettle)), "{events:?}");
         assert_eq!(unsettled(), Some(1));
-        // Settles of the ending channel do not wait; those of other channels do.
-        state.publishing.held.lock().busy = true;
-        settle(3);
-        connection.close_channel(ChannelId { number: 2, opened: 0 });
-        assert_eq!(unsettled(), Some(1));
+    }
+
+    /// What was settled before a channel ended waits for the publishes before it, and the end with it.
+    #[tokio::test]
+    async fn nam_05_the_end_of_a_channel_waits_with_what_it_has_settled() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let consumer = testing::consumer_on(&state, 1);
+        let channel = consumer.about.channel;
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(channel)]);
+        }
+        let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+        let settlement = Settlement::Ack;
+        connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
         connection.close_channel(channel);
-        assert!(state.publishing.held.lock().settles.is_empty());
+        assert!(state.publishing.held.lock().take_ended().is_empty(), "not before the publish");
+        assert!(node.publisher.route_some(&state).is_none());
+        let ended = state.publishing.held.lock().take_ended();
+        let commands: Vec<_> = ended.into_iter().map(|(_, command)| command).collect();
+        assert!(matches!(commands[..], [Command::Ack { .. }, Command::Detach { .. }]));
+    }
+
+    /// Nobody waits for them any more, and the client may have published them again elsewhere.
+    #[tokio::test]
+    async fn conn_32_held_publishes_end_with_their_connection_and_what_was_settled_behind_them_too() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let consumer = testing::consumer_on(&state, 1);
+        let channel = consumer.about.channel;
+        let other = ChannelId { number: 2, opened: 0 };
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(channel), publish(other)]);
+        }
+        let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+        let settlement = Settlement::Ack;
+        connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
+        drop(connection);
+        let mut held = state.publishing.held.lock();
+        assert!(held.take().is_empty() && !held.has_settles());
+        assert!(state.has_ended());
+    }
+
+    /// CONN-27: what was asked for before is finished first, for as long as requests may take.
+    #[tokio::test(start_paused = true)]
+    async fn conn_27_a_close_waits_for_held_publishes_but_not_for_ever() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let hold = |state: &ConnectionState| {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(ChannelId { number: 1, opened: 0 })]);
+        };
+        hold(&state);
+        let close = Connection { node: Arc::clone(&node), state: Arc::clone(&state) }.close();
+        let routing = async {
+            tokio::task::yield_now().await;
+            assert_eq!(state.publishing.held.lock().take().len(), 1, "not dropped");
+            assert!(node.publisher.route_some(&state).is_none());
+            state.publishing.in_flight.wake();
+        };
+        let ((), ()) = tokio::join!(close, routing);
+        let state = testing::connection(&node);
+        hold(&state);
+        let begun = tokio::time::Instant::now();
+        Connection { node: Arc::clone(&node), state: Arc::clone(&state) }.close().await;
+        assert_eq!(begun.elapsed(), node.base.context.operation_timeout());
+        assert!(state.publishing.held.lock().take().is_empty());
     }
 }

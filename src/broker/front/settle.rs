@@ -30,6 +30,25 @@ impl FrontEnd {
         connection: &Arc<ConnectionState>,
         settles: Vec<Settle>,
     ) {
+        self.count_settled(connection, settles, |home, command| {
+            // Settles do not overtake what the client published before: a message is not settled
+            // before the messages made from it are enqueued, at least within one home.
+            let is_ack = matches!(command, Command::Ack { .. });
+            if is_ack && connection.publishing.in_flight.bytes() == 0 {
+                self.base.proposers.submit_ahead(home, command);
+            } else {
+                self.base.proposers.submit(home, command);
+            }
+        });
+    }
+
+    /// Counts what a client settles out of what its channels hold; `submit` gets the commands that settle it.
+    pub(crate) fn count_settled(
+        self: &Arc<Self>,
+        connection: &Arc<ConnectionState>,
+        settles: Vec<Settle>,
+        mut submit: impl FnMut(Home, Command),
+    ) {
         let mut opened = BTreeSet::new();
         for settle in settles {
             let Settle { holder: HolderRef { home, holder }, numbers, settlement } = settle;
@@ -44,32 +63,35 @@ impl FrontEnd {
                 Settlement::Discard => Command::Discard { holder, numbers },
                 Settlement::Release => Command::Release { holder, numbers },
             };
-            // Settles do not overtake what the client published before: a message is not settled
-            // before the messages made from it are enqueued, at least within one home.
-            if settlement == Settlement::Ack && connection.publishing.in_flight.bytes() == 0 {
-                self.base.proposers.submit_ahead(home, command);
-            } else {
-                self.base.proposers.submit(home, command);
-            }
+            submit(home, command);
         }
         for channel in opened {
             self.share_room(connection, channel);
         }
     }
 
-    /// Ends everything that a channel held.
-    pub(crate) fn end_channel(&self, channel: HeldByChannel) {
+    /// Submits commands in order.
+    pub(crate) fn submit(&self, commands: Vec<(Home, Command)>) {
+        for (home, command) in commands {
+            self.base.proposers.submit(home, command);
+        }
+    }
+
+    /// Ends everything that a channel held; returns the commands that tell the queues.
+    pub(crate) fn end_commands(&self, channel: HeldByChannel) -> Vec<(Home, Command)> {
+        let mut commands = Vec::new();
         for (id, consumer) in channel.consumers {
             self.clients.consumers.remove(id.number);
             let (shown, _) = consumer.end();
             let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-            self.base.proposers.submit(consumer.home(), detach);
+            commands.push((consumer.home(), detach));
         }
         for HolderRef { home, holder } in channel.gets.into_keys() {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             let cause = RequeueCause::ChannelEnd;
-            self.base.proposers.submit(home, Command::Requeue { holder, numbers, cause });
+            commands.push((home, Command::Requeue { holder, numbers, cause }));
         }
+        commands
     }
 }
 

@@ -99,10 +99,7 @@ impl Queues {
             Ok(Reply::Purged { messages }) => Ok(messages),
             Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
             Ok(other) => Err(unexpected(&entry.name, &other)),
-            Err(_) => {
-                let text = format!("failed to purge queue {} due to a timeout", entry.name);
-                Err(Exception::new(ReplyCode::InternalError, text))
-            }
+            Err(_) => Err(purge_timeout(&entry.name)),
         }
     }
 }
@@ -156,7 +153,14 @@ impl Queues {
     }
 }
 
-fn delete_timeout(name: &ResourceName) -> Exception {
+/// DEL-07, Q-60.
+pub(crate) fn purge_timeout(name: &ResourceName) -> Exception {
+    let text = format!("failed to purge queue {name} due to a timeout");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+/// DEL-06, Q-60.
+pub(crate) fn delete_timeout(name: &ResourceName) -> Exception {
     let text = format!("failed to delete queue {name} due to a timeout");
     Exception::new(ReplyCode::InternalError, text)
 }

@@ -59,8 +59,17 @@ impl RoutingLease {
         }
     }
 
+    /// Waits for the lease until `deadline`.
+    ///
+    /// # Errors
+    /// This node does not hold it then.
+    pub(crate) async fn held_by(&self, deadline: Instant) -> Result<(), CallError> {
+        let held = tokio::time::timeout_at(deadline, self.until_held());
+        held.await.map_err(|_| CallError::TimedOut)
+    }
+
     /// Every renewal is reported, also one of a lease that had run out before anybody checked it.
-    fn granted(&self, until: Instant) {
+    pub(crate) fn granted(&self, until: Instant) {
         self.until.send_if_modified(|known| {
             let longer = known.is_none_or(|known| known < until);
             if longer {

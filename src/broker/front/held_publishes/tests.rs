@@ -8,6 +8,7 @@ use crate::{
 };
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
+use quorate_queue::Detach;
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Home, NodeId, Properties, ShortString};
 use std::sync::Arc;
 
@@ -31,6 +32,16 @@ fn settle(consumer: u64, number: u64) -> Settle {
         numbers: vec![(number, number)],
         settlement: Settlement::Ack,
     }
+}
+
+fn ack(Settle { holder, numbers, .. }: &Settle) -> (Home, Command) {
+    (holder.home, Command::Ack { holder: holder.holder, numbers: numbers.clone() })
+}
+
+fn detach(consumer: u64) -> (Home, Command) {
+    let consumer = ConsumerId { session: SESSION, number: consumer };
+    let how = Detach::ChannelEnd;
+    (Home::Node(NodeId(1)), Command::Detach { consumer, shown: DeliveryNumber(0), how })
 }
 
 #[derive(Clone, Debug)]
@@ -62,13 +73,15 @@ struct World {
     routed: u64,
     bytes: usize,
     settled: u64,
+    /// Commands of channels that have ended, which wait.
+    ending: usize,
 }
 
 impl World {
     fn new() -> Self {
         let memory = MemoryBudget::new(1 << 30);
         let held = HeldPublishes::new(memory.account(Share::InFlight));
-        Self { held, memory, waiting: Vec::new(), published: 0, routed: 0, bytes: 0, settled: 0 }
+        Self { held, memory, waiting: Vec::new(), published: 0, routed: 0, bytes: 0, settled: 0, ending: 0 }
     }
 
     fn hold(&mut self, sizes: &[usize]) {
@@ -100,8 +113,23 @@ impl World {
     fn end(&mut self, consumer: u64) {
         let is_of = |holder: HolderRef| holder == settle(consumer, 0).holder;
         let taken = self.held.take_settles(is_of);
-        let expected = self.waiting.extract_if(.., |(settle, _)| is_of(settle.holder));
-        assert_eq!(taken, expected.map(|(settle, _)| settle).collect::<Vec<_>>());
+        let expected: Vec<_> =
+            self.waiting.extract_if(.., |(settle, _)| is_of(settle.holder)).collect();
+        assert_eq!(taken, expected.iter().map(|(settle, _)| settle.clone()).collect::<Vec<_>>());
+        let settled = taken.iter().map(ack).collect();
+        // What has not waited need not wait now.
+        self.ending += if expected.is_empty() { 0 } else { taken.len() + 1 };
+        let given = self.held.hold_end(settled, vec![detach(consumer)]);
+        if !expected.is_empty() {
+            self.take_ended(given);
+        }
+    }
+
+    /// What ended channels had settled, and their ends: all or nothing.
+    fn take_ended(&mut self, given: Vec<(Home, Command)>) {
+        assert!(given.is_empty() || given.len() == self.ending, "{given:?}");
+        assert!(given.is_empty() || self.routed == self.published, "before what was published");
+        self.ending -= given.len();
     }
 
     fn work(&mut self) {
@@ -113,13 +141,16 @@ impl World {
         self.held.busy = false;
         let given = self.held.hold_settles(Vec::new());
         self.take_out(given);
+        let ended = self.held.take_ended();
+        self.take_ended(ended);
+        assert_eq!(self.ending, 0);
         assert!(self.waiting.is_empty() && self.routed == self.published);
     }
 }
 
 proptest! {
-    /// NAM 5: held publishes are released in order. Later settles wait with them, but at most until
-    /// their channel ends; and held publishes are counted as memory.
+    /// NAM 5: held publishes are released in order. Later settles wait with them, and so does the end of
+    /// their channel; and held publishes are counted as memory.
     #[test]
     fn nam_5_what_is_settled_behind_held_publishes_waits_with_them(steps in vec(step(), 1..40)) {
         let mut world = World::new();
