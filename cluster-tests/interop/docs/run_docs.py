@@ -156,6 +156,7 @@ class Cluster:
     """What `make run` starts, for one reader."""
 
     def __init__(self, reader):
+        self.home, self.environment = reader.home, reader.environment
         self.logs = reader.home / "logs"
         self.logs.mkdir()
         self.said = self.logs / "dev.log"
@@ -165,9 +166,16 @@ class Cluster:
                 command, cwd=reader.home, env=reader.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
+    def is_settled(self):
+        """Whether it runs, and has raised its machine version as far as it will, as a reader finds it."""
+        if "nodes are running" not in self.said.read_text():
+            return False
+        _, status = run(["quorate", "ctl", "cluster_status"], self.home, SECONDS_TO_START, self.environment)
+        return re.search(r"^Machine version: \d+$", status, re.MULTILINE) is not None
+
     def __enter__(self):
         until = time.monotonic() + SECONDS_TO_START
-        while "nodes are running" not in self.said.read_text():
+        while not self.is_settled():
             if self.child.poll() is not None or time.monotonic() > until:
                 failure = Failure(f"the cluster does not start\n{self.tails()}")
                 self.stop()
