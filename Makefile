@@ -31,8 +31,9 @@ test: build
 build: deps rocksdb
 	cargo build --workspace --bins --tests
 
-# pika, aio-pika, amqplib, amqp091-go and Celery, what management tools ask, and the dashboard, against a cluster of three nodes.
-CLIENTS := pika aio_pika amqplib amqp091 celery management dashboard
+# pika, aio-pika, amqplib, amqp091-go and Celery, what management tools ask, the dashboard, and the commands of README and docs, against
+# clusters of three nodes.
+CLIENTS := pika aio_pika amqplib amqp091 celery management dashboard docs
 interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install $(CLIENTS)

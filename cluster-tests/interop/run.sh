@@ -4,12 +4,15 @@
 #   run.sh [--peer] [--http HOST:PORT[,...]] [--only NAME] HOST:PORT [...]    runs all, or one:
 #     clients: pika aio_pika amqplib amqp091 celery; tools, which use the HTTP API at --http: management
 #     dashboard http_client rabbitmqadmin (the last two are the tests that these crates bring along, see README.md)
+#   run.sh docs BINARY [PAGE...]                        the commands of README.md and docs, or of these pages
 # With three addresses some checks use different nodes. --peer: the broker is RabbitMQ 4.0, see decisions.md.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/interop
 CLIENTS=(pika aio_pika amqplib amqp091 celery)
 TOOLS=(management dashboard http_client rabbitmqadmin)
+# Starts clusters itself.
+PAGES=docs
 # Versions of the crates whose tests are run, and what cargo needs for those.
 HTTP_CLIENT=rabbitmq_http_client-0.93.0
 HTTP_CLIENT_FEATURES=async,native-tls,tabled,zeroize
@@ -75,6 +78,7 @@ debian() {
 install() {
   mkdir -p "$CACHE"
   case $1 in
+    docs) install pika ;; # what a reader would install
     pika | aio_pika | celery) once "$1" "$HERE/$1/requirements.txt" python_client "$1" ;;
     amqplib) once amqplib "$HERE/amqplib/package.json" npm_client ;;
     management)
@@ -115,18 +119,25 @@ suite() {
 }
 
 usage() {
-  sed -n 2,5p "$0" >&2
+  sed -n 2,7p "$0" >&2
   exit 2
 }
 
 if [ "${1:-}" = install ]; then
   shift
-  [ $# -gt 0 ] || set -- "${CLIENTS[@]}" "${TOOLS[@]}"
+  [ $# -gt 0 ] || set -- "${CLIENTS[@]}" "${TOOLS[@]}" "$PAGES"
   for client in "$@"; do
-    [[ " ${CLIENTS[*]} ${TOOLS[*]} " == *" $client "* ]] || usage
+    [[ " ${CLIENTS[*]} ${TOOLS[*]} $PAGES " == *" $client "* ]] || usage
     install "$client"
   done
   exit
+fi
+
+if [ "${1:-}" = "$PAGES" ]; then
+  shift
+  [ $# -gt 0 ] || usage
+  install "$PAGES"
+  exec timeout "$SECONDS_PER_CLIENT" "$CACHE/pika/bin/python" -B "$HERE/docs/run_docs.py" "$@"
 fi
 
 flags=()

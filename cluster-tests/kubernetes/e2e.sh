@@ -298,7 +298,7 @@ kubectl delete pvc --all >/dev/null
 kubectl delete secret q-quorate-cluster q-quorate-definitions >/dev/null
 version=$(sed -n 's/^appVersion: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$top/helm/quorate/Chart.yaml")
 "$CLUSTER" image "registry.example.com/team/quorate:$version" "$work/quorate" >/dev/null
-commands=$(sed -n '/^## Kubernetes$/,/^## What/s/^    //p' "$top/README.md")
+commands=$(awk '/^## /{here = $0 == "## Kubernetes"} /^```/{code = !code; next} here && code' "$top/README.md")
 [ "$(wc -l <<<"$commands")" = 3 ] || fail "README's section does not have three commands: $commands"
 (cd "$top" && bash -euxc "$commands") >"$work/readme" 2>&1 || { tail "$work/readme" >&2; fail "README's commands"; }
 running_are 1 3 || fail "not three running nodes"

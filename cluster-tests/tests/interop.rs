@@ -1,25 +1,31 @@
-//! Clients and tools that nobody here wrote, each running against a cluster of three nodes. They must
-//! be installed first: `make interop` does that, and runs these.
+//! Clients and tools that nobody here wrote, and the commands of the documentation, each running against
+//! a cluster of three nodes. They must be installed first: `make interop` does that, and runs these.
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, package_dir};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, binary, figure, package_dir};
+use tokio::process::Command;
 
 async fn runs_through(client: &str) {
     let cluster = Cluster::start(3, Options::default()).await;
-    let script = package_dir().join("interop").join("run.sh");
     let http: Vec<String> = cluster.nodes().iter().map(Node::http_address).collect();
-    let output = tokio::process::Command::new(script)
-        .args(["--http", &http.join(","), "--only", client])
-        .args(cluster.nodes().iter().map(Node::amqp_address))
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("run.sh starts");
+    let mut command = run_sh();
+    command.args(["--http", &http.join(","), "--only", client]);
+    command.args(cluster.nodes().iter().map(Node::amqp_address));
+    succeeds(client, command).await;
+}
+
+fn run_sh() -> Command {
+    Command::new(package_dir().join("interop").join("run.sh"))
+}
+
+/// Runs it; its last line is the figure.
+async fn succeeds(name: &str, mut command: Command) {
+    let output = command.kill_on_drop(true).output().await.expect("run.sh starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{client}: {}\n{said}\n{errors}", output.status);
-    figure(client, said.lines().last().unwrap_or_default());
+    assert!(output.status.success(), "{name}: {}\n{said}\n{errors}", output.status);
+    figure(name, said.lines().last().unwrap_or_default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,4 +84,13 @@ async fn http_client() {
 #[ignore = "the tool must be installed: make interop"]
 async fn rabbitmqadmin() {
     runs_through("rabbitmqadmin").await;
+}
+
+/// The commands and programs of README and of the pages below docs. Each page has a cluster of its own.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "pika must be installed: make interop"]
+async fn docs() {
+    let mut command = run_sh();
+    command.arg("docs").arg(binary());
+    succeeds("docs", command).await;
 }

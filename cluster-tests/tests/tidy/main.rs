@@ -1,9 +1,10 @@
 //! The house in order: imports go downwards, pure floors stay pure, files say what they are and stay
 //! short, cited rules exist, the broker's types and import cycles stay small, a setting has one name,
-//! and the commands that README names are there (HOUSE.md).
+//! and what README and docs name is there (HOUSE.md).
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod pages;
 mod rules;
 mod settings;
 mod sizes;
@@ -230,63 +231,4 @@ fn no_file_is_too_long() {
         }
     }
     assert_none(&format!("files of more than {LINES_MOST} lines"), &wrong);
-}
-
-/// Targets of the Makefile.
-fn targets(makefile: &str) -> BTreeSet<&str> {
-    let rules = makefile.lines().filter(|line| !line.starts_with(['\t', ' ', '#', '.']));
-    rules
-        .filter_map(|line| line.split_once(':'))
-        .filter(|(_, after)| !after.starts_with('='))
-        .flat_map(|(names, _)| names.split_whitespace())
-        .collect()
-}
-
-/// Words that follow `make ` where a text shows commands: in code blocks and code spans.
-fn makes(text: &str) -> BTreeSet<&str> {
-    let words = text.split(['`', '\n']).filter_map(|piece| {
-        let command = piece.trim_start().trim_start_matches("$ ").strip_prefix("make ")?;
-        command.split_whitespace().find(|word| !word.contains('='))
-    });
-    words.collect()
-}
-
-#[test]
-fn the_commands_that_readme_names_are_there() {
-    let Ok(readme) = read_to_string(root().join("README.md")) else { return };
-    let makefile = read(&root().join("Makefile"));
-    let targets = targets(&makefile);
-    let missing: Vec<String> = makes(&readme)
-        .into_iter()
-        .filter(|target| !targets.contains(target))
-        .map(str::to_owned)
-        .collect();
-    assert_none("make targets that README names and the Makefile lacks", &missing);
-}
-
-#[test]
-fn the_makefile_has_the_houses_targets() {
-    let makefile = read(&root().join("Makefile"));
-    let targets = targets(&makefile);
-    for target in [
-        "run",
-        "test",
-        "verify",
-        "fix",
-        "bench",
-        "acceptance",
-        "fuzz",
-        "soak",
-        "interop",
-        "deps",
-        "rocksdb",
-    ] {
-        assert!(targets.contains(target), "no target {target} in {targets:?}");
-    }
-}
-
-#[test]
-fn this_test_sees_what_it_looks_for() {
-    assert_eq!(targets("a: b\nc d:\n\tx:\nV := 1\n.PHONY: z\n"), BTreeSet::from(["a", "c", "d"]));
-    assert_eq!(makes("`make run`\n    make V=1 test\nto make do"), BTreeSet::from(["run", "test"]));
 }
