@@ -12,6 +12,7 @@ mod machine;
 mod memory;
 mod own_process;
 mod perf;
+mod processor;
 mod recover;
 mod secret;
 mod server;
@@ -67,11 +68,13 @@ pub(crate) fn main(line: &[String]) -> ExitCode {
         }
     };
     match matches.subcommand() {
-        Some(("server", matches)) => serve(matches),
-        Some(("dev", matches)) => with_options(matches, |options| dev::main(&options)),
+        Some(("server", matches)) => with_database(|| serve(matches)),
+        Some(("dev", matches)) => {
+            with_database(|| with_options(matches, |options| dev::main(&options)))
+        }
         Some(("perf", matches)) => with_options(matches, perf::main),
         Some(("recover-quorum", matches)) => {
-            with_options(matches, |options| recover::main(&options))
+            with_database(|| with_options(matches, |options| recover::main(&options)))
         }
         // `ctl` was handled above; without a command, the help is printed.
         Some(_) | None => ExitCode::from(USAGE),
@@ -91,6 +94,17 @@ fn command() -> Command {
         )
         .subcommand(perf::Options::augment_args(Command::new("perf")))
         .subcommand(recover::Options::augment_args(Command::new("recover-quorum")))
+}
+
+/// Runs a command that opens the database, if this processor can.
+fn with_database(run: impl FnOnce() -> ExitCode) -> ExitCode {
+    match processor::check() {
+        Ok(()) => run(),
+        Err(lacks) => {
+            eprintln!("quorate: {lacks}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn with_options<T: FromArgMatches>(
