@@ -23,7 +23,7 @@ suite=${PEER_SUITE:-forky}
 # As the kernel shows it for the processes whose root it is.
 root=$(realpath -m "${PEER_ROOT:-${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/peer}/$suite")
 NODES_MAX=9
-START_SECONDS_MAX=180
+START_SECONDS_MAX=300
 STOP_SECONDS_MAX=60
 
 fail() { echo "rabbitmq.sh: $*" >&2; exit 1; }
