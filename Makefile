@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -113,12 +113,23 @@ upgrade: build
 	cargo run --package quorate-cluster-tests --bin chaos -- \
 	  $(UPGRADES) --alone --bounds --faults rolling-upgrade --before "$$before/debug/quorate"
 
-# Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed.
+# Look-ups of routes; the table of figures, with RabbitMQ beside it where `make peer` has installed it.
 bench: deps rocksdb
 	cargo build --release --package quorate
 	cargo test --release --package quorate-catalog --test timing -- --ignored --nocapture
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test bench -- --ignored --nocapture
+
+# RabbitMQ 4.3 as a cluster of three nodes on loopback, installed in a folder of its own; prints its addresses. For `make
+# bench`, which starts and stops it by itself, and `chaos --against` with cluster-tests/faults/rabbitmq. Needs root and
+# apt. cluster-tests/peer/rabbitmq.sh has more verbs, as to delete its data (wipe) or all of it (remove).
+peer:
+	cluster-tests/peer/rabbitmq.sh install
+	cluster-tests/peer/rabbitmq.sh start
+	cluster-tests/peer/rabbitmq.sh uris
+
+peer-stop:
+	cluster-tests/peer/rabbitmq.sh stop
 
 # What was asked of the release build at the sizes that were asked for: bounds and sizes are in
 # cluster-tests/harness/scale.rs. Wants the machine for itself. ACCEPTANCE picks tests by their names.
@@ -193,7 +204,8 @@ image:
 	cluster-tests/kubernetes/image.sh
 
 # The chart on a real Kubernetes of three nodes on this machine, under load and faults; about ten minutes, and 25 more on
-# a new machine. CLUSTER names the script that makes the cluster.
+# a new machine, where Kubernetes is compiled. Needs root, Go and apt. CLUSTER names another script that makes the cluster
+# than cluster-tests/kubernetes/cluster.sh.
 k8s-e2e: deps rocksdb
 	@.ci/deps chaos
 	cargo build --release --package quorate

@@ -4,12 +4,12 @@
 # `make k8s-e2e` calls it. Every step prints how long it took; the first failure ends the run.
 #   QUORATE_BIN      the binary that the pods run
 #   CHAOS            the binary of `chaos`, which loads the release and checks it
-#   CLUSTER          the script that makes the cluster
+#   CLUSTER          another script that makes the cluster than cluster.sh beside this one
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$here/../..
 : "${QUORATE_BIN:?}" "${CHAOS:?}"
-CLUSTER=${CLUSTER:-$top/../shared/kubernetes/cluster.sh}
+CLUSTER=${CLUSTER:-$here/cluster.sh}
 [ -x "$CLUSTER" ] || { echo "no script that makes a cluster: $CLUSTER (CLUSTER names it)" >&2; exit 1; }
 export QUORATE_K8S_NAME=${QUORATE_K8S_NAME:-quorate-e2e}
 SEED=${SEED:-$(date +%s)}

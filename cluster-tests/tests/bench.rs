@@ -151,21 +151,36 @@ fn figures(broker: &Broker, row: &Row, number: usize) -> String {
     )
 }
 
-/// RabbitMQ, started, where its script and its installation are there.
-fn peer() -> Option<(Broker, PathBuf)> {
-    let script = package_dir().join("../../shared/peer/rabbitmq.sh");
-    let cache = PathBuf::from(environment("HOME", "/root")).join(".cache/quorate/peer");
-    if !script.exists() || !cache.join("trixie/usr/sbin/rabbitmq-server").exists() {
+/// The script that installs, starts and stops RabbitMQ.
+struct PeerScript(PathBuf);
+
+impl PeerScript {
+    fn run(&self, verb: &str) -> Output {
+        Command::new("bash").arg(&self.0).arg(verb).output().expect("the peer's script")
+    }
+
+    fn lines(&self, verb: &str) -> Vec<String> {
+        String::from_utf8_lossy(&self.run(verb).stdout).lines().map(str::to_owned).collect()
+    }
+
+    fn must(&self, verb: &str) {
+        let output = self.run(verb);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {verb}: {said}", self.0.display());
+    }
+}
+
+/// The script, where RabbitMQ is installed.
+fn peer() -> Option<PeerScript> {
+    let script = package_dir().join("peer/rabbitmq.sh");
+    let script = PeerScript(std::env::var_os("PEER_SCRIPT").map_or(script, PathBuf::from));
+    let version = script.run("version");
+    if !version.status.success() {
+        println!("only Quorate: RabbitMQ is not installed here (make peer)");
         return None;
     }
-    let lines = |verb: &str| -> Vec<String> {
-        let output =
-            Command::new("bash").arg(&script).arg(verb).output().expect("the peer's script");
-        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
-    };
-    lines("start");
-    let broker = Broker { name: "RabbitMQ", uris: lines("uris"), pids: lines("pids") };
-    Some((broker, script))
+    println!("RabbitMQ {}", String::from_utf8_lossy(&version.stdout).trim());
+    Some(script)
 }
 
 fn table(broker: &Broker, table: &mut String) {
@@ -182,18 +197,21 @@ fn table(broker: &Broker, table: &mut String) {
 #[ignore = "measures for minutes: make bench"]
 async fn the_table_of_figures() {
     let mut all = String::new();
+    // One cluster after the other: both at once would measure neither.
+    let peer = tokio::task::block_in_place(|| peer().inspect(|peer| peer.must("stop")));
     {
         let cluster = Cluster::start(3, Options::alone()).await;
         let uris = cluster.nodes().iter().map(Node::amqp_uri).collect();
         let pids = cluster.nodes().iter().map(|node| node.pid().to_string()).collect();
         tokio::task::block_in_place(|| table(&Broker { name: "Quorate", uris, pids }, &mut all));
     }
-    // After ours has gone: both at once would measure neither.
-    let peer = tokio::task::block_in_place(peer);
-    if let Some((broker, script)) = peer {
-        tokio::task::block_in_place(|| table(&broker, &mut all));
-        let stopped = Command::new("bash").arg(script).arg("stop").status();
-        assert!(stopped.expect("the peer's script").success());
+    if let Some(peer) = peer {
+        tokio::task::block_in_place(|| {
+            peer.must("start");
+            let (uris, pids) = (peer.lines("uris"), peer.lines("pids"));
+            table(&Broker { name: "RabbitMQ", uris, pids }, &mut all);
+            peer.must("stop");
+        });
     }
     println!("{all}");
 }
