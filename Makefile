@@ -14,12 +14,23 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
+.PHONY: run release newcomer test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
-run: deps rocksdb
+run: deps
+	@.ci/rocksdb $(BUILD_RUN) --keep-going
+	$(BUILD_RUN)
+	exec "$(CARGO_TARGET_DIR)/quick/quorate" dev $(ARGS)
+
+BUILD_RUN := cargo build --profile quick --package quorate
+
+# The binary as it is packaged: with link-time optimization, which takes some minutes more.
+release: deps rocksdb
 	cargo build --release --package quorate
-	exec "$(CARGO_TARGET_DIR)/release/quorate" dev $(ARGS)
+
+# How long a newcomer waits: a new clone and an empty cache, until three nodes are ready and README's first program has run.
+newcomer:
+	.ci/newcomer
 
 # Every test: of each floor, of real clusters, with clients and tools that nobody here wrote, and in a browser.
 test: build
@@ -67,9 +78,8 @@ fix: deps rocksdb
 	cargo fmt $(FUZZ)
 
 # Faults from a seed on a cluster under load, and a verdict: make chaos ARGS="--seed 7 --duration 10m".
-chaos: deps rocksdb
+chaos: release
 	@.ci/deps chaos
-	cargo build --release --package quorate
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo run --package quorate-cluster-tests --bin chaos -- $(ARGS)
 
@@ -88,9 +98,8 @@ changes: chaos
 
 # So many runs in a row, each of a new seed and as long as CI's; the first failure ends them.
 RUNS ?= 20
-chaos-runs: deps rocksdb
+chaos-runs: release
 	@.ci/deps chaos
-	cargo build --release --package quorate
 	cargo build --package quorate-cluster-tests --bin chaos
 	first=$$(date +%s); for seed in $$(seq $$first $$((first + $(RUNS) - 1))); do \
 	  QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" "$(CARGO_TARGET_DIR)/debug/chaos" \
@@ -114,8 +123,7 @@ upgrade: build
 	  $(UPGRADES) --alone --bounds --faults rolling-upgrade --before "$$before/debug/quorate"
 
 # Look-ups of routes; the table of figures, with RabbitMQ beside it where `make peer` has installed it.
-bench: deps rocksdb
-	cargo build --release --package quorate
+bench: release
 	cargo test --release --package quorate-catalog --test timing -- --ignored --nocapture
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test bench -- --ignored --nocapture
@@ -137,8 +145,7 @@ ACCEPTANCE ?= beside:: failover:: letter_chain:: backlog:: many_queues::many pol
   topologies::q_40 expiry::
 acceptance: export QUORATE_TEST_ACCEPTANCE := 1
 acceptance: export QUORATE_TEST_TABLE := $(QUORATE_CACHE_DIR)/acceptance.txt
-acceptance: deps rocksdb
-	cargo build --release --package quorate
+acceptance: release
 	rm -f "$(QUORATE_TEST_TABLE)"
 	passed=0; QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --include-ignored --test-threads 1 $(ACCEPTANCE) || passed=$$?; \
@@ -146,8 +153,7 @@ acceptance: deps rocksdb
 
 # A million dead letters are put back under load while a leader is killed every ten seconds: each once.
 redrive: export QUORATE_TEST_ACCEPTANCE := 1
-redrive: deps rocksdb
-	cargo build --release --package quorate
+redrive: release
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
@@ -175,8 +181,7 @@ fuzz: deps rocksdb
 # Full speed with the log purged as eagerly as settings allow, for SOAK_SECONDS, and purges and installs
 # with a follower that is always behind, in one process (openraft issue 2116).
 SOAK_SECONDS ?= 1200
-soak: deps rocksdb
-	cargo build --release --package quorate
+soak: release
 	QUORATE_SOAK_S=$(SOAK_SECONDS) cargo test --package quorate-raft --test cluster -- --ignored
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" QUORATE_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  cargo test --package quorate-cluster-tests --test soak -- --ignored --nocapture
@@ -189,8 +194,7 @@ powerloss: build
 	  cargo test --package quorate-cluster-tests --test cluster -- power_loss --nocapture
 
 # Each attack of the security review at its full size on a node of 512 MiB, and what other clients notice of it.
-attacks: deps rocksdb
-	cargo build --release --package quorate
+attacks: release
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" QUORATE_TEST_ATTACKS=full \
 	  cargo test --package quorate-cluster-tests --test cluster -- attacks:: --test-threads 1 --nocapture
 
@@ -206,9 +210,8 @@ image:
 # The chart on a real Kubernetes of three nodes on this machine, under load and faults; about ten minutes, and 25 more on
 # a new machine, where Kubernetes is compiled. Needs root, Go and apt. CLUSTER names another script that makes the cluster
 # than cluster-tests/kubernetes/cluster.sh.
-k8s-e2e: deps rocksdb
+k8s-e2e: release
 	@.ci/deps chaos
-	cargo build --release --package quorate
 	cargo build --package quorate-cluster-tests --bin chaos
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" CHAOS="$(CARGO_TARGET_DIR)/debug/chaos" \
 	  cluster-tests/kubernetes/e2e.sh

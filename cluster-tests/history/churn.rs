@@ -46,7 +46,7 @@ impl Churn {
     pub fn start(history: Arc<History>, uris: Vec<String>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(async move {
-            let mut state = State { history: &history, number: 0, generation: 0, unsure: all() };
+            let mut state = State::new(&history);
             for first in (0..uris.len()).cycle() {
                 let [one, other] = [&uris[first], &uris[(first + 1) % uris.len()]];
                 if state.run(one, other, &stopped).await.is_ok() {
@@ -83,9 +83,19 @@ struct State<'a> {
     generation: u32,
     /// Names of queues that may be there, from an earlier run, or since a connection was lost.
     unsure: BTreeSet<u32>,
+    /// The present queue was published to, and the publish is not answered yet.
+    in_doubt: bool,
+    /// Names that are not used again: a publish to one was not answered when its connection was lost. A node
+    /// that hangs may read it from its socket, and route it by that name, much later (DUR-02).
+    retired: BTreeSet<u32>,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    fn new(history: &'a History) -> Self {
+        let (unsure, retired) = (all(), BTreeSet::new());
+        Self { history, number: 0, generation: 0, unsure, in_doubt: false, retired }
+    }
+
     /// Until told to stop, or a connection is lost.
     async fn run(
         &mut self,
@@ -110,14 +120,31 @@ impl State<'_> {
             if self.unsure.contains(&self.number) {
                 declares.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await?;
             }
+            if std::mem::take(&mut self.in_doubt) {
+                self.unsure.remove(&self.number);
+                self.retired.insert(self.number);
+                self.take_next();
+                continue;
+            }
             self.unsure.insert(self.number);
             self.generation += 1;
             self.live(&name, declares, publishes).await?;
             self.unsure.remove(&self.number);
             self.history.churned();
-            self.number = (self.number + 1) % NAMES;
+            self.take_next();
         }
         self.leave(declares).await
+    }
+
+    /// Goes on to the next name.
+    fn take_next(&mut self) {
+        assert!(
+            self.retired.len() < NAMES as usize,
+            "no name is left: connections are lost too often"
+        );
+        let names = (1..=NAMES).map(|step| (self.number + step) % NAMES);
+        let mut usable = names.filter(|name| !self.retired.contains(name));
+        self.number = usable.next().unwrap_or_default();
     }
 
     /// Deletes what the loss of a connection has left of the last queue.
@@ -130,9 +157,19 @@ impl State<'_> {
     }
 
     /// The life of one queue.
-    async fn live(&self, name: &str, declares: &Channel, publishes: &Channel) -> lapin::Result<()> {
+    async fn live(
+        &mut self,
+        name: &str,
+        declares: &Channel,
+        publishes: &Channel,
+    ) -> lapin::Result<()> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        declares.queue_declare(name.into(), durable, of_type("quorum")).await?;
+        let declared = declares.queue_declare(name.into(), durable, of_type("quorum")).await?;
+        if declared.message_count() > 0 {
+            let count = declared.message_count();
+            self.history
+                .forgotten(format!("'{name}' was deleted, then declared with {count} messages"));
+        }
         let (bind, none) = (QueueBindOptions::default(), FieldTable::default());
         declares.queue_bind(name.into(), EXCHANGE.into(), name.into(), bind, none).await?;
         for message in 0..MESSAGES {
@@ -140,8 +177,10 @@ impl State<'_> {
             let mandatory = BasicPublishOptions { mandatory: true, ..Default::default() };
             let properties = crate::harness::amqp::persistent();
             let (exchange, key) = (EXCHANGE.into(), name.into());
+            self.in_doubt = true;
             let sent = publishes.basic_publish(exchange, key, mandatory, &body, properties).await?;
             let confirm = sent.await?;
+            self.in_doubt = false;
             if !confirm.is_ack() {
                 return Err(std::io::Error::other("a publish was refused").into());
             }

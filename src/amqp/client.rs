@@ -109,10 +109,7 @@ async fn serve<S: ClientStream, B: Broker>(
 }
 
 /// Closes the connection of a client that was refused.
-async fn turn_away<S: ClientStream>(
-    socket: &mut Socket<S>,
-    ending: Refusal,
-) -> io::Result<()> {
+async fn turn_away<S: ClientStream>(socket: &mut Socket<S>, ending: Refusal) -> io::Result<()> {
     match ending {
         Refusal::Ending(Ending::Server { close, linger }) => {
             Cold::from(*close).put(socket.outbox.buffer(), 0);
@@ -342,10 +339,7 @@ async fn part<S: ClientStream>(socket: &mut Socket<S>) -> io::Result<()> {
 }
 
 /// Copies bytes in both directions until the given number has been received.
-async fn read_on<S: ClientStream>(
-    socket: &mut Socket<S>,
-    until: u64,
-) -> io::Result<()> {
+async fn read_on<S: ClientStream>(socket: &mut Socket<S>, until: u64) -> io::Result<()> {
     if socket.received() > until {
         return Err(io::Error::other("the client keeps sending after its connection was closed"));
     }

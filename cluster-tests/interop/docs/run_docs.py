@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "cluster-tests" / "interop" / "suites"))
 from fixed_ports import enter_own_network  # noqa: E402
 
 # Where `make run` leaves the program, from the reader's home.
-PROGRAMS = Path(".cache/quorate/target/release")
+PROGRAMS = Path(".cache/quorate/target/quick")
 # Names under which the program may be called.
 NAMES = ("quorate", "rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-plugins", "rabbitmq-queues", "rabbitmq-upgrade")
 SHOWN = ("text", "json", "toml", "yaml")

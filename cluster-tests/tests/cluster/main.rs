@@ -21,6 +21,7 @@ mod consumers;
 mod copies;
 mod ctl;
 mod ctl_table;
+mod cut_off;
 mod dead_letter_rules;
 mod dead_letters;
 mod definitions;

@@ -326,7 +326,7 @@ impl Connection {
             }
             Operation::Publishable(exchange) => {
                 client::Connection::check_publish(self, &exchange).map(done)
-            },
+            }
             Operation::ExchangeDelete { exchange, if_unused } => {
                 client.exchanges().exchange_delete(exchange, if_unused).await.map(done)
             }
@@ -425,8 +425,8 @@ mod tests {
             lease.granted(Instant::now() + Duration::from_secs(60));
         };
         let (answer, ()) = tokio::join!(connection.ask(CHANNEL, delete()), returns);
-        // The catalog of this node names no user.
-        assert_eq!(answer.err().map(|it| it.code), Some(ReplyCode::AccessRefused));
+        // There is no such queue (DEL-01).
+        assert!(matches!(answer, Ok(Answer::Removed(0))), "{answer:?}");
     }
 
     /// CON-09: a request that must not overtake publishes is given up if they cannot be routed in time.

@@ -329,7 +329,8 @@ mod tests {
 
     /// Nobody waits for them any more, and the client may have published them again elsewhere.
     #[tokio::test]
-    async fn conn_32_held_publishes_end_with_their_connection_and_what_was_settled_behind_them_too() {
+    async fn conn_32_held_publishes_end_with_their_connection_and_what_was_settled_behind_them_too()
+    {
         let node = testing::node();
         let state = testing::connection(&node);
         let consumer = testing::consumer_on(&state, 1);

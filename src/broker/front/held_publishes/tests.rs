@@ -81,7 +81,16 @@ impl World {
     fn new() -> Self {
         let memory = MemoryBudget::new(1 << 30);
         let held = HeldPublishes::new(memory.account(Share::InFlight));
-        Self { held, memory, waiting: Vec::new(), published: 0, routed: 0, bytes: 0, settled: 0, ending: 0 }
+        Self {
+            held,
+            memory,
+            waiting: Vec::new(),
+            published: 0,
+            routed: 0,
+            bytes: 0,
+            settled: 0,
+            ending: 0,
+        }
     }
 
     fn hold(&mut self, sizes: &[usize]) {
