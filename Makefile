@@ -142,7 +142,7 @@ peer-stop:
 # What was asked of the release build at the sizes that were asked for: bounds and sizes are in
 # cluster-tests/harness/scale.rs. Wants the machine for itself. ACCEPTANCE picks tests by their names.
 ACCEPTANCE ?= beside:: failover:: letter_chain:: backlog:: many_queues::many policies::pol_04_pol_10 dead_letters::q_40 \
-  topologies::q_40 expiry::
+  topologies::q_40 expiry:: partitions:: body_memory::large
 acceptance: export QUORATE_TEST_ACCEPTANCE := 1
 acceptance: export QUORATE_TEST_TABLE := $(QUORATE_CACHE_DIR)/acceptance.txt
 acceptance: release

@@ -4,7 +4,7 @@ use clap::Parser;
 use quorate_cluster_tests::chaos::{
     fault::Kind,
     foreign,
-    gaps::{self, HEALED},
+    gaps::{self, PATIENCE},
     report, run,
     schedule::{Schedule, TOGETHER_MAX, new_seed},
     stalls,
@@ -194,7 +194,7 @@ async fn main() -> ExitCode {
     println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
     // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
     let running = match against.is_empty() {
-        true => tokio::spawn(run::run(schedule, arguments.before.clone(), HEALED)),
+        true => tokio::spawn(run::run(schedule, arguments.before.clone(), PATIENCE)),
         false => tokio::spawn(run::against(against, schedule, arguments.breaker)),
     };
     let outcome = match running.await {

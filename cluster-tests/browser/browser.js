@@ -3,6 +3,8 @@
 import { chromium } from "playwright-core";
 import { existsSync } from "node:fs";
 
+// What has not come within this time never comes.
+const HANGS_MS = 300_000;
 const PROGRAMS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 // What a browser says of requests that are meant to fail.
 const EXPECTED = /Failed to load resource: the server responded with a status of 40[01345]/;
@@ -19,7 +21,7 @@ export async function launch() {
 export async function newPage(browser, http, faults, options) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(HANGS_MS);
   page.on("pageerror", (error) => faults.push(`error of a script: ${error.stack ?? error}`));
   page.on("console", (message) => {
     if (message.type() === "error" && !EXPECTED.test(message.text())) faults.push(`console: ${message.text()}`);
@@ -43,7 +45,7 @@ export function equal(found, expected, what) {
 }
 
 // Waits until it is so.
-export async function eventually(holds, what, ms = 20_000) {
+export async function eventually(holds, what, ms = HANGS_MS) {
   const until = Date.now() + ms;
   while (Date.now() < until) {
     if (await holds()) return;

@@ -7,7 +7,7 @@
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/browser
-SECONDS_MAX=600
+SECONDS_MAX=3600
 
 install() {
   cmp -s "$HERE/package.json" "$CACHE/installed.json" && return

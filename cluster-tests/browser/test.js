@@ -200,7 +200,7 @@ step("changes", async ({ page, api }) => {
 // Dead letters go back to the queue in which they died; a slow task is paused, resumed and cancelled.
 step("put back", async ({ page, api }) => {
   const dead = "orders.dead";
-  await eventually(async () => (await api.call("GET", ["queues", "/", dead])).messages > 0, "an order is dead", 60_000);
+  await eventually(async () => (await api.call("GET", ["queues", "/", dead])).messages > 0, "an order is dead");
   await open(page, of("queue", "/", dead));
   await page.getByRole("button", { name: "Redrive" }).click();
   await fill(page, "Dry run", { "Died of": "rejected" });

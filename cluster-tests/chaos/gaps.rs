@@ -11,11 +11,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How long confirms may pause, and a publish may go without an answer, while a majority of nodes can reach
-/// each other and its disks work.
-const STUCK: Duration = Duration::from_secs(10);
-/// How long after the end of faults confirms flow again at the latest.
-pub const HEALED: Duration = Duration::from_secs(2);
+/// How long a run waits before it calls something stuck.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long confirms may pause, and a publish may go without an answer, while a majority of nodes can reach
+    /// each other and its disks work.
+    pub stuck: Duration,
+    /// How long after the end of faults confirms flow again at the latest.
+    pub healed: Duration,
+}
+
+/// That of `make chaos`.
+pub const PATIENCE: Patience =
+    Patience { stuck: Duration::from_secs(10), healed: Duration::from_secs(2) };
 /// What a crash of a leader may cost.
 const CRASH: Duration = Duration::from_millis(300);
 /// What a leader may cost that hangs, whose disk hangs, or that is cut off from a majority.
@@ -119,34 +127,36 @@ pub fn gaps(
     injected.iter().filter(took_effect).map(gap).collect()
 }
 
-/// Confirms that stopped for too long although a majority was left, or did not flow again within `healed`
-/// after the end of faults; and publishes that waited too long for an answer while there was no fault.
+/// Confirms that stopped for too long although a majority was left, or did not flow again in time after the end
+/// of faults; and publishes that waited too long for an answer while there was no fault.
 #[must_use]
 pub fn stuck(
     gaps: &[Gap],
-    healed: Duration,
+    patience: Patience,
     log: &Log,
     begun: Duration,
     injected: &[Injected],
 ) -> Vec<Violation> {
+    let Patience { stuck, healed } = patience;
     let is_stuck =
-        |gap: &&Gap| gap.after > healed || gap.kind.leaves_majority() && gap.during > STUCK;
+        |gap: &&Gap| gap.after > healed || gap.kind.leaves_majority() && gap.during > stuck;
     let gaps = gaps.iter().filter(is_stuck).map(|gap| Violation::Stuck(format!("{gap:?}")));
     let mut faults: Vec<_> =
         injected.iter().map(|one| [begun + one.began, begun + one.ended]).collect();
     faults.sort_unstable();
-    let waited = |at, answered: Option<Duration>| quiet(&faults, at, answered.unwrap_or(at));
+    let waited = |at, answered: Option<Duration>| quiet(&faults, stuck, at, answered.unwrap_or(at));
     let publishes = log.published.iter().filter_map(|(number, published)| {
         let waited = waited(published.at, published.answered_at);
         let story = || format!("{number:?} had no answer for {waited:?} without a fault");
-        (waited > STUCK).then(|| Violation::Stuck(story()))
+        (waited > stuck).then(|| Violation::Stuck(story()))
     });
     gaps.chain(publishes).collect()
 }
 
-/// The longest time within a span that is in none of the faults, which are sorted.
-fn quiet(faults: &[[Duration; 2]], from: Duration, to: Duration) -> Duration {
-    if to.saturating_sub(from) <= STUCK {
+/// The longest time within a span that is in none of the faults, which are sorted; none, if the span is too short
+/// to be stuck.
+fn quiet(faults: &[[Duration; 2]], stuck: Duration, from: Duration, to: Duration) -> Duration {
+    if to.saturating_sub(from) <= stuck {
         return Duration::ZERO;
     }
     let (mut longest, mut since) = (Duration::ZERO, from);
@@ -250,11 +260,11 @@ mod tests {
     #[test]
     fn the_time_without_faults_is_found_between_before_and_after_them() {
         let faults = [[S(10), S(20)], [S(12), S(14)], [S(40), S(50)]];
-        assert_eq!(quiet(&faults, S(0), S(11)), S(10));
-        assert_eq!(quiet(&faults, S(15), S(45)), S(20));
-        assert_eq!(quiet(&faults, S(45), S(80)), S(30));
-        assert_eq!(quiet(&[], S(0), S(80)), S(80));
-        assert_eq!(quiet(&faults, S(21), S(25)), S(0), "too short to be stuck");
+        assert_eq!(quiet(&faults, S(10), S(0), S(11)), S(10));
+        assert_eq!(quiet(&faults, S(10), S(15), S(45)), S(20));
+        assert_eq!(quiet(&faults, S(10), S(45), S(80)), S(30));
+        assert_eq!(quiet(&[], S(10), S(0), S(80)), S(80));
+        assert_eq!(quiet(&faults, S(10), S(21), S(25)), S(0), "too short to be stuck");
     }
 
     #[test]

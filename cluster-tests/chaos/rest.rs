@@ -1,15 +1,13 @@
 //! What a cluster is like at rest: after a run, when clients have left and queues are empty, nodes hold
 //! nothing more for clients, and their memory, open files and disks are back.
 
+use crate::harness::wait::HANGS;
 use crate::harness::{Cluster, Node, ctl};
 use crate::invariant::Violation;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long nodes may take to give back what they do not need any more. RocksDB removes files of data that
-/// was deleted when it compacts them.
-const BACK: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// What resident memory may have grown by since before the load: caches and write buffers that are full now
@@ -69,9 +67,10 @@ pub fn usage(cluster: &Cluster) -> Vec<Usage> {
     cluster.nodes().iter().map(Usage::of).collect()
 }
 
-/// What is not back a while after the end of the load. All nodes must run.
+/// What does not come back after the end of the load. RocksDB removes files of data that was deleted when it
+/// compacts them. All nodes must run.
 pub async fn left(cluster: &Cluster, before: &[Usage]) -> Vec<Violation> {
-    let end = Instant::now() + BACK;
+    let end = Instant::now() + HANGS;
     loop {
         let mut left: Vec<String> = usage(cluster)
             .into_iter()

@@ -3,7 +3,7 @@
 use super::administrator::Administrator;
 use super::fault::{Fault, Kind};
 use super::foreign::Foreign;
-use super::gaps::{self, Gap};
+use super::gaps::{self, Gap, PATIENCE, Patience};
 use super::injector::{Effect, Equipment, Injected, Injector};
 use super::rest;
 use super::schedule::{Event, RECOVERY, Schedule};
@@ -81,12 +81,11 @@ impl Outcome {
 }
 
 /// Carries out a schedule on a cluster of three nodes and judges. `before` is the binary of an earlier
-/// release, which the nodes run until a fault upgrades them. `healed`: how long after the end of faults
-/// confirms may take to flow again.
+/// release, which the nodes run until a fault upgrades them.
 ///
 /// # Panics
 /// When the cluster does not start, or a node or a client does not end in time.
-pub async fn run(schedule: Schedule, before: Option<PathBuf>, healed: Duration) -> Outcome {
+pub async fn run(schedule: Schedule, before: Option<PathBuf>, patience: Patience) -> Outcome {
     let equipment = Equipment::prepare(1..=NODES, before);
     let (links, why_proxies) = Wiring::best();
     let cluster = start(&equipment, links).await;
@@ -110,7 +109,7 @@ pub async fn run(schedule: Schedule, before: Option<PathBuf>, healed: Duration) 
     let gaps = gaps::gaps(&history, begun, &injected, &stalls);
     let mut violations = invariant::violations(&log);
     violations.extend(rest::left(&cluster, &before).await);
-    violations.extend(gaps::stuck(&gaps, healed, &log, begun, &injected));
+    violations.extend(gaps::stuck(&gaps, patience, &log, begun, &injected));
     violations.extend(injector.findings().into_iter().map(Violation::Ended));
     violations.extend(injected.iter().filter_map(|one| match &one.effect {
         Effect::Wrong(how) => Some(wrong(one.event.fault, how)),
@@ -172,7 +171,7 @@ pub async fn against(uris: Vec<String>, schedule: Schedule, breaker: Option<Path
     // The brokers may run on other machines than this.
     let gaps = gaps::gaps(&history, begun, &injected, &[]);
     let mut violations = invariant::violations(&log);
-    violations.extend(gaps::stuck(&gaps, gaps::HEALED, &log, begun, &injected));
+    violations.extend(gaps::stuck(&gaps, PATIENCE, &log, begun, &injected));
     let missed = missed(&schedule, &injected);
     let skipped = skipped(&injected);
     Outcome {

@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Everything that a healthy cluster is asked to do ends within this.
-pub const REQUEST_BOUND: Duration = Duration::from_secs(30);
+/// A client that gets no answer for so long gives its node up, and goes on at another one.
+const GIVES_UP: Duration = Duration::from_secs(30);
 
 /// Connects, failing the test when that does not work.
 ///
 /// # Panics
 /// When the node refuses or does not answer.
 pub async fn connect(uri: &str) -> Connection {
-    let connected = in_time(&format!("connect to {uri}"), REQUEST_BOUND, try_connect(uri)).await;
+    let connected = in_time(&format!("connect to {uri}"), try_connect(uri)).await;
     connected.unwrap_or_else(|error| panic!("connect to {uri}: {error}"))
 }
 
@@ -39,7 +39,7 @@ pub async fn try_connect(uri: &str) -> Result<Connection, lapin::Error> {
 /// When the node refuses or does not answer.
 pub async fn open(uri: &str) -> (Connection, Channel) {
     let connection = connect(uri).await;
-    let channel = in_time("open a channel", REQUEST_BOUND, connection.create_channel()).await;
+    let channel = in_time("open a channel", connection.create_channel()).await;
     (connection, channel.expect("channel.open-ok"))
 }
 
@@ -50,7 +50,7 @@ pub async fn open(uri: &str) -> (Connection, Channel) {
 pub async fn open_confirming(uri: &str) -> (Connection, Channel) {
     let (connection, channel) = open(uri).await;
     let select = channel.confirm_select(ConfirmSelectOptions::default());
-    in_time("confirm.select", REQUEST_BOUND, select).await.expect("select-ok");
+    in_time("confirm.select", select).await.expect("select-ok");
     (connection, channel)
 }
 
@@ -60,7 +60,7 @@ pub async fn open_confirming(uri: &str) -> (Connection, Channel) {
 /// When that does not work.
 pub async fn declare_quorum(channel: &Channel, queue: &str) {
     let declared = channel.queue_declare(queue.into(), durable(), of_type("quorum"));
-    let declared = in_time(&format!("declare '{queue}'"), REQUEST_BOUND, declared).await;
+    let declared = in_time(&format!("declare '{queue}'"), declared).await;
     declared.unwrap_or_else(|error| panic!("declare '{queue}': {error}"));
 }
 
@@ -106,7 +106,7 @@ pub async fn publish_confirmed(channel: &Channel, queue: &str, body: &[u8]) {
         let sent = channel.basic_publish("".into(), queue.into(), options, body, persistent());
         sent.await?.await
     };
-    let confirmed = in_time(&format!("a confirm from '{queue}'"), REQUEST_BOUND, publish).await;
+    let confirmed = in_time(&format!("a confirm from '{queue}'"), publish).await;
     let confirmed = confirmed.unwrap_or_else(|error| panic!("publish to '{queue}': {error}"));
     assert!(confirmed.is_ack(), "publish to '{queue}': {confirmed:?}");
 }
@@ -144,7 +144,7 @@ pub async fn beside<T>(uri: &str, queue: &str, goes_on: impl Future<Output = T>)
 /// When the node refuses or does not answer.
 pub async fn get(channel: &Channel, queue: &str) -> Option<Vec<u8>> {
     let get = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true });
-    let got = in_time(&format!("get from '{queue}'"), REQUEST_BOUND, get).await;
+    let got = in_time(&format!("get from '{queue}'"), get).await;
     got.unwrap_or_else(|error| panic!("get from '{queue}': {error}"))
         .map(|message| message.delivery.data)
 }
@@ -184,7 +184,7 @@ pub fn arguments(arguments: &[(&str, AMQPValue)]) -> FieldTable {
 /// When that does not work.
 pub async fn declare_with(channel: &Channel, queue: &str, with: &[(&str, AMQPValue)]) {
     let declared = channel.queue_declare(queue.into(), durable(), arguments(with));
-    let declared = in_time(&format!("declare '{queue}'"), REQUEST_BOUND, declared).await;
+    let declared = in_time(&format!("declare '{queue}'"), declared).await;
     declared.unwrap_or_else(|error| panic!("declare '{queue}': {error}"));
 }
 
@@ -203,7 +203,7 @@ pub async fn publish_with(
         let sent = channel.basic_publish("".into(), queue.into(), options, body, properties);
         sent.await?.await
     };
-    let confirmed = in_time(&format!("a confirm from '{queue}'"), REQUEST_BOUND, publish).await;
+    let confirmed = in_time(&format!("a confirm from '{queue}'"), publish).await;
     confirmed.unwrap_or_else(|error| panic!("publish to '{queue}': {error}")).is_ack()
 }
 
@@ -225,7 +225,7 @@ pub async fn ready(connection: &Connection, queue: &str) -> Result<u32, Option<u
 pub async fn declare_exchange(channel: &Channel, exchange: &str, kind: ExchangeKind) {
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     let declared = channel.exchange_declare(exchange.into(), kind, options, FieldTable::default());
-    let declared = in_time(&format!("declare '{exchange}'"), REQUEST_BOUND, declared).await;
+    let declared = in_time(&format!("declare '{exchange}'"), declared).await;
     declared.unwrap_or_else(|error| panic!("declare '{exchange}': {error}"));
 }
 
@@ -236,7 +236,7 @@ pub async fn declare_exchange(channel: &Channel, exchange: &str, kind: ExchangeK
 pub async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) {
     let (options, arguments) = (QueueBindOptions::default(), FieldTable::default());
     let bound = channel.queue_bind(queue.into(), exchange.into(), key.into(), options, arguments);
-    let bound = in_time(&format!("bind '{queue}' to '{exchange}'"), REQUEST_BOUND, bound).await;
+    let bound = in_time(&format!("bind '{queue}' to '{exchange}'"), bound).await;
     bound.unwrap_or_else(|error| panic!("bind '{queue}' to '{exchange}': {error}"));
 }
 
@@ -247,7 +247,7 @@ pub async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) {
 pub async fn consume(channel: &Channel, queue: &str) -> Consumer {
     let options = BasicConsumeOptions::default();
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    in_time("a consume", REQUEST_BOUND, consumer).await.expect("consume-ok")
+    in_time("a consume", consumer).await.expect("consume-ok")
 }
 
 /// Headers by name.
@@ -296,5 +296,5 @@ pub async fn connect_in_time(uri: &str) -> lapin::Result<Connection> {
 /// An error where the work takes too long: lapin 4.12 waits for ever for a node that was killed meanwhile.
 async fn bounded<T>(work: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
     let timed_out = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-    tokio::time::timeout(REQUEST_BOUND, work).await.map_err(timed_out)?
+    tokio::time::timeout(GIVES_UP, work).await.map_err(timed_out)?
 }

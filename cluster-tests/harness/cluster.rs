@@ -1,12 +1,13 @@
 //! A cluster of real processes of the real binary, on ports and in a folder of its own, gone when
 //! the test ends; what a failed test leaves is kept and shown.
 
+use super::aftermath;
 use super::ctl::{self, CtlOutput};
 use super::links::{Links, Network, Wiring};
 use super::machine::Share;
-use super::node::{LIFECYCLE_BOUND, Node};
+use super::node::Node;
 use super::process::Launch;
-use super::wait::{eventually, hold, try_eventually};
+use super::wait::{HANGS, eventually, hold, try_eventually};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -14,13 +15,8 @@ use tempfile::TempDir;
 /// The groups of a cluster with the default settings: 12 of queues, and the catalog's.
 pub const GROUPS: f64 = 13.0;
 
-/// How long [`Cluster::counts`] waits for a queue's leader.
-const COUNTED: Duration = Duration::from_secs(10);
 /// Pause between two requests of [`Cluster::counts`].
 const COUNT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Lines of each node's log that a failed test prints.
-const LOG_LINES_SHOWN: usize = 40;
 
 /// How a cluster is started.
 #[derive(Clone, Debug, Default)]
@@ -134,9 +130,9 @@ impl Cluster {
     /// start, and meanwhile the queues of a group that moves may have no counts.
     ///
     /// # Panics
-    /// When the leaderships are not spread evenly within [`LIFECYCLE_BOUND`].
+    /// When the leaderships do not become spread evenly.
     pub async fn leaders_rest(&self) {
-        eventually("leaderships are spread evenly", LIFECYCLE_BOUND, || async {
+        eventually("leaderships are spread evenly", || async {
             let mut led = Vec::new();
             for node in &self.nodes {
                 led.push(node.metrics().await.sum("quorate_group_leader").unwrap_or_default());
@@ -174,7 +170,7 @@ impl Cluster {
         &self.guests
     }
 
-    fn all(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().chain(&self.guests)
     }
 
@@ -267,7 +263,7 @@ impl Cluster {
             }
             Ok(Ok(counts))
         };
-        try_eventually("a queue's counts", COUNTED, COUNT_INTERVAL, look).await?
+        try_eventually("a queue's counts", HANGS, COUNT_INTERVAL, look).await?
     }
 
     /// The node that leads a queue, as a running node tells.
@@ -275,7 +271,7 @@ impl Cluster {
     /// # Panics
     /// When none is known in time.
     pub async fn leader_of(&self, queue: &str) -> u64 {
-        eventually(&format!("'{queue}' has a leader"), LIFECYCLE_BOUND, || async {
+        eventually(&format!("'{queue}' has a leader"), || async {
             let asked = self.nodes.iter().find(|node| node.runs()).ok_or("no node runs")?;
             let rows = self.rows(asked.id(), &["list_queues", "name", "leader"]).await?;
             let row = rows.iter().find(|row| ctl::text(row, "name") == queue);
@@ -307,15 +303,7 @@ impl Cluster {
     }
 
     fn show_what_is_left(&mut self) {
-        for node in self.all() {
-            let log = node.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let shown = lines.len().saturating_sub(LOG_LINES_SHOWN);
-            eprintln!("--- node {} (runs: {}), its last lines:", node.id(), node.runs());
-            for line in lines.iter().skip(shown) {
-                eprintln!("    {line}");
-            }
-        }
+        eprint!("{}", aftermath::told(self));
         if let Some(folder) = self.folder.take() {
             eprintln!("--- kept: {}", folder.keep().display());
         }

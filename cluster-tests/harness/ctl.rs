@@ -2,11 +2,13 @@
 
 use super::wait::in_time;
 use serde_json::Value;
+use std::io::{Read, Seek};
 use std::path::Path;
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-/// No command may take longer.
-const BOUND: Duration = Duration::from_secs(60);
+/// Between two looks whether a command has ended, where that is not awaited.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What a run of `quorate ctl` gave.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ impl CtlOutput {
 /// Runs `binary ctl -n rpc ARGS…` with the cluster's secret.
 ///
 /// # Panics
-/// When it cannot be started or takes longer than a minute.
+/// When it cannot be started or does not end.
 pub async fn run(binary: &Path, rpc: &str, secret: &str, args: &[&str]) -> CtlOutput {
     run_tool("ctl", binary, rpc, secret, args).await
 }
@@ -59,7 +61,7 @@ pub async fn run(binary: &Path, rpc: &str, secret: &str, args: &[&str]) -> CtlOu
 /// Runs `binary TOOL -n rpc ARGS…`, such as for the tool `rabbitmq-plugins`.
 ///
 /// # Panics
-/// When it cannot be started or takes longer than a minute.
+/// When it cannot be started or does not end.
 pub async fn run_tool(
     tool: &str,
     binary: &Path,
@@ -70,13 +72,49 @@ pub async fn run_tool(
     let mut command = tokio::process::Command::new(binary);
     command.args([tool, "-n", rpc]).args(args).kill_on_drop(true);
     command.env("QUORATE_CLUSTER_SECRET", secret).env_remove("QUORATE_LOG");
-    let output = in_time(&format!("ctl {args:?}"), BOUND, command.output()).await;
+    let output = in_time(&format!("ctl {args:?}"), command.output()).await;
     let output = output.unwrap_or_else(|error| panic!("start {}: {error}", binary.display()));
     CtlOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// What `binary ctl -n rpc ARGS…` says, output and errors; none if it fails, or does not end in time. It blocks:
+/// for where nothing can be awaited.
+pub(super) fn run_briefly(
+    binary: &Path,
+    rpc: &str,
+    secret: &str,
+    args: &[&str],
+    within: Duration,
+) -> Option<String> {
+    // A file, since a pipe that nobody empties would stop it.
+    let mut said = tempfile::tempfile().ok()?;
+    let mut command = std::process::Command::new(binary);
+    command.args(["ctl", "-n", rpc]).args(args).stdin(Stdio::null());
+    command.env("QUORATE_CLUSTER_SECRET", secret).env_remove("QUORATE_LOG");
+    command.stdout(said.try_clone().ok()?).stderr(said.try_clone().ok()?);
+    let mut child = command.spawn().ok()?;
+    let begun = Instant::now();
+    let ended = loop {
+        let ended = child.try_wait().ok()?;
+        if ended.is_some() || begun.elapsed() > within {
+            break ended;
+        }
+        std::thread::sleep(LOOK);
+    };
+    let Some(status) = ended else {
+        // It may have ended meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    };
+    let mut text = String::new();
+    said.rewind().ok()?;
+    said.read_to_string(&mut text).ok()?;
+    status.success().then_some(text)
 }
 
 /// A row's column as text, whatever JSON type it has.

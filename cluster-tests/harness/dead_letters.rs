@@ -1,8 +1,7 @@
 //! Dead letters as a client sees them: how a message is made one, and what its history says.
 
-use super::amqp::{REQUEST_BOUND, headers};
+use super::amqp::headers;
 use super::wait::{eventually, in_time};
-use crate::harness::LIFECYCLE_BOUND;
 use lapin::message::Delivery;
 use lapin::options::{BasicGetOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
@@ -39,7 +38,7 @@ pub fn death(queue: &str, reason: &str, count: i64) -> Death {
 /// When there is none.
 pub async fn reject_one(channel: &Channel, queue: &str) {
     let get = channel.basic_get(queue.into(), BasicGetOptions::default());
-    let got = in_time(&format!("get from '{queue}'"), REQUEST_BOUND, get).await.expect("get-ok");
+    let got = in_time(&format!("get from '{queue}'"), get).await.expect("get-ok");
     let got = got.unwrap_or_else(|| panic!("'{queue}' is empty"));
     got.delivery.reject(BasicRejectOptions { requeue: false }).await.expect("sent");
 }
@@ -50,7 +49,7 @@ pub async fn reject_one(channel: &Channel, queue: &str) {
 /// When none comes.
 pub async fn arrives(channel: &Channel, queue: &str) -> Delivery {
     let what = format!("'{queue}' gets a message");
-    let got = eventually(&what, LIFECYCLE_BOUND, || async {
+    let got = eventually(&what, || async {
         let options = BasicGetOptions { no_ack: true };
         let got = channel.basic_get(queue.into(), options).await;
         got.map_err(|error| error.to_string())?.ok_or_else(|| "it is empty".to_owned())

@@ -17,6 +17,7 @@ pub mod wait;
 pub mod wall_clock;
 pub mod wire;
 
+mod aftermath;
 mod cluster;
 mod figure;
 mod machine;
@@ -26,5 +27,5 @@ mod ports;
 pub use cluster::{Cluster, GROUPS, Options, binary, write_secret};
 pub use figure::figure;
 pub use machine::package_dir;
-pub use node::{LIFECYCLE_BOUND, Node};
+pub use node::Node;
 pub use ports::Port;

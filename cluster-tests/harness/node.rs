@@ -10,9 +10,6 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A start, a stop, a rejoin: each has this long before the test fails.
-pub const LIFECYCLE_BOUND: Duration = Duration::from_secs(60);
-
 /// A node, running or not.
 #[derive(Debug)]
 pub struct Node {
@@ -181,7 +178,7 @@ impl Node {
     /// When the process ends before, or is not ready in time.
     pub async fn ready(&self) {
         let what = format!("node {} is ready", self.id);
-        eventually(&what, LIFECYCLE_BOUND, || async {
+        eventually(&what, || async {
             let ended = match self.process().as_mut() {
                 Some(process) => still_runs(process),
                 None => Err("it was not started".to_owned()),
@@ -211,7 +208,7 @@ impl Node {
         let process = self.taken();
         process.signal(Signal::TERM);
         let asked = Instant::now();
-        (process.exit(LIFECYCLE_BOUND).await, asked.elapsed())
+        (process.exit().await, asked.elapsed())
     }
 
     /// Waits until it has ended by itself, and tells how.
@@ -219,7 +216,7 @@ impl Node {
     /// # Panics
     /// When it does not run, or does not end in time.
     pub async fn ends(&self) -> ExitStatus {
-        self.taken().exit(LIFECYCLE_BOUND).await
+        self.taken().exit().await
     }
 
     /// Takes note of its end, if it has ended by itself: it can be started again.
@@ -249,6 +246,15 @@ impl Node {
     #[must_use]
     pub fn runs(&self) -> bool {
         self.process().as_mut().is_some_and(|process| process.ended().is_none())
+    }
+
+    /// How its process is, or how it ended.
+    pub(super) fn state(&self) -> String {
+        match self.process().as_mut().map(Process::ended) {
+            Some(None) => "runs".to_owned(),
+            Some(Some(status)) => format!("has ended by itself, {status}"),
+            None => "was ended by the test, or not started".to_owned(),
+        }
     }
 
     /// Process id.

@@ -81,12 +81,12 @@ impl Process {
     /// Waits until it has ended by itself.
     ///
     /// # Panics
-    /// After `within`.
-    pub async fn exit(mut self, within: Duration) -> ExitStatus {
+    /// When it does not end.
+    pub async fn exit(mut self) -> ExitStatus {
         let id = self.id();
         let process = &mut self;
         let mut look = || process.ended().ok_or_else(|| format!("process {id} still runs"));
-        eventually("a process ends", within, || std::future::ready(look())).await
+        eventually("a process ends", || std::future::ready(look())).await
     }
 
     /// Resident memory, bytes.
@@ -209,7 +209,7 @@ mod tests {
             env: Vec::new(),
             log: log.clone(),
         });
-        assert_eq!(process.exit(Duration::from_secs(10)).await.code(), Some(3));
+        assert_eq!(process.exit().await.code(), Some(3));
         assert_eq!(read_to_string(log).unwrap(), "refused\n");
     }
 
@@ -223,20 +223,19 @@ mod tests {
             env: Vec::new(),
             log: folder.path().join("log"),
         });
-        let within = Duration::from_secs(20);
         let used_more = |than: Duration| {
             let used = process.cpu_time();
             std::future::ready(hold(used > than, || format!("used {used:?}")))
         };
-        eventually("it runs", within, || used_more(Duration::from_millis(20))).await;
+        eventually("it runs", || used_more(Duration::from_millis(20))).await;
         process.signal(Signal::STOP);
-        eventually("it stops", within, || {
+        eventually("it stops", || {
             let stat = read_to_string(process.proc("stat")).unwrap();
             std::future::ready(hold(stat.contains(") T "), || stat.clone()))
         })
         .await;
         let used = process.cpu_time();
         process.signal(Signal::CONT);
-        eventually("it goes on", within, || used_more(used)).await;
+        eventually("it goes on", || used_more(used)).await;
     }
 }

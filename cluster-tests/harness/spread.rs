@@ -2,7 +2,6 @@
 
 use super::Cluster;
 use super::amqp::{declare_with, open, text};
-use super::node::LIFECYCLE_BOUND;
 use super::wait::eventually;
 use std::collections::BTreeSet;
 
@@ -44,7 +43,7 @@ pub async fn declare_in_groups(cluster: &Cluster, name: &str, groups: usize) -> 
 /// # Panics
 /// When the replicas differ.
 pub async fn queue_groups(cluster: &Cluster) -> usize {
-    let audit = eventually("an audit of equal replicas", LIFECYCLE_BOUND, || async {
+    let audit = eventually("an audit of equal replicas", || async {
         cluster.ctl(1, &["-q", "audit"]).await.succeeded()
     })
     .await;

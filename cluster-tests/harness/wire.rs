@@ -1,6 +1,6 @@
 //! AMQP 0-9-1 spoken byte by byte, for what no client library would send or leave unread.
 
-use super::wait::in_time;
+use super::wait::{HANGS, in_time};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,10 +19,6 @@ pub const FRAME_END: u8 = 0xCE;
 
 /// The protocol header of AMQP 0-9-1.
 pub const PROTOCOL_HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
-
-/// A broker that closes a connection does so within this (26 below allows 30 s; nobody waits that
-/// long for a peer that answers).
-pub const CLOSE_BOUND: Duration = Duration::from_secs(15);
 
 /// A frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,9 +166,9 @@ impl Wire {
     /// The next frame; none at the end of the stream.
     ///
     /// # Panics
-    /// When nothing comes for [`CLOSE_BOUND`], or half a frame.
+    /// When nothing comes, or half a frame.
     pub async fn next(&mut self) -> Option<Frame> {
-        in_time("the broker answers", CLOSE_BOUND, self.read_frame()).await
+        in_time("the broker answers", self.read_frame()).await
     }
 
     /// The next frame, if one begins to come within a while.
@@ -197,10 +193,10 @@ impl Wire {
     /// As [`Wire::expect`], from a broker that may not serve.
     ///
     /// # Errors
-    /// It is another, or none comes within [`CLOSE_BOUND`].
+    /// It is another, or none comes.
     pub async fn try_expect(&mut self, channel: u16, class: u16, method: u16) -> io::Result<Frame> {
         loop {
-            match tokio::time::timeout(CLOSE_BOUND, self.read_frame()).await {
+            match tokio::time::timeout(HANGS, self.read_frame()).await {
                 Ok(Some(frame)) if frame.kind == HEARTBEAT => {}
                 Ok(Some(frame))
                     if frame.channel == channel && frame.method() == Some((class, method)) =>
@@ -247,10 +243,10 @@ impl Wire {
     /// What comes until the broker hangs up, raw.
     ///
     /// # Panics
-    /// When it does not hang up within `within`.
-    pub async fn rest(mut self, within: Duration) -> Vec<u8> {
+    /// When it does not hang up.
+    pub async fn rest(mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let end = in_time("the broker hangs up", within, self.socket.read_to_end(&mut bytes));
+        let end = in_time("the broker hangs up", self.socket.read_to_end(&mut bytes));
         // A reset is an end too.
         let _ = end.await;
         bytes

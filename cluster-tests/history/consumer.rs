@@ -3,6 +3,7 @@
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
 use crate::harness::amqp::{close_in_time, connect_in_time, headers, while_connected};
+use crate::harness::wait::HANGS;
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -88,13 +89,13 @@ impl Consumer {
     /// Cancels, settles what it still holds, and leaves.
     ///
     /// # Panics
-    /// When that takes longer than `within`, or the consumer failed.
-    pub async fn finish(self, within: Duration) {
+    /// When that does not end, or the consumer failed.
+    pub async fn finish(self) {
         // Nobody listens any more where the consumer has failed; that shows next.
         let _ = self.stop.send(true);
-        let Ok(ended) = tokio::time::timeout(within, self.task).await else {
+        let Ok(ended) = tokio::time::timeout(HANGS, self.task).await else {
             panic!(
-                "not within {within:?}: a consumer leaves; it {}",
+                "not within {HANGS:?}: a consumer leaves; it {}",
                 self.stage.lock().expect("a stage")
             );
         };

@@ -5,15 +5,13 @@ use super::{
     Victims,
 };
 use crate::harness::amqp::{close_in_time, ready, try_connect};
-use crate::harness::wait::{eventually, hold};
-use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
+use crate::harness::wait::{HANGS, eventually, hold};
+use crate::harness::{Cluster, ctl};
 use crate::invariant;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After so long without a first delivery, when publishers have ended, what is still awaited counts as lost.
-const DELIVERED: Duration = Duration::from_secs(120);
 /// How the names of the queues begin in which delayed exchanges keep messages (EXC-17).
 const DELAYED: &str = "amq.delayed.";
 /// Between two looks.
@@ -125,7 +123,7 @@ impl Load {
     /// When they do not come.
     pub async fn delivers(&self, further: usize) {
         let goal = self.history.deliveries_of(&self.queue) + further;
-        eventually(&format!("{further} further deliveries"), LIFECYCLE_BOUND, || {
+        eventually(&format!("{further} further deliveries"), || {
             let have = self.history.deliveries_of(&self.queue);
             std::future::ready(hold(have >= goal, || format!("{have} of {goal}")))
         })
@@ -138,7 +136,7 @@ impl Load {
     /// When they do not come.
     pub async fn confirms(&self, further: usize) {
         let goal = self.history.confirms_of(&self.queue) + further;
-        eventually(&format!("{further} further confirms"), LIFECYCLE_BOUND, || {
+        eventually(&format!("{further} further confirms"), || {
             let have = self.history.confirms_of(&self.queue);
             std::future::ready(hold(have >= goal, || format!("{have} of {goal}")))
         })
@@ -205,19 +203,19 @@ impl Load {
     }
 
     /// Stops the publishers, and waits until all confirmed messages are delivered; false if none is
-    /// for [`DELIVERED`].
+    /// for [`HANGS`].
     async fn deliver_all(&mut self) -> bool {
         for publisher in std::mem::take(&mut self.publishers) {
-            publisher.finish(LIFECYCLE_BOUND).await;
+            publisher.finish().await;
         }
         for churn in std::mem::take(&mut self.churns) {
-            churn.finish(LIFECYCLE_BOUND).await;
+            churn.finish().await;
         }
         for requests in std::mem::take(&mut self.requests) {
-            requests.finish(LIFECYCLE_BOUND).await;
+            requests.finish().await;
         }
         for rude in std::mem::take(&mut self.rude) {
-            rude.finish(LIFECYCLE_BOUND).await;
+            rude.finish().await;
         }
         for kept in std::mem::take(&mut self.kept) {
             for uri in &kept.uris {
@@ -234,7 +232,7 @@ impl Load {
                 return true;
             } else if awaited < least {
                 (least, since) = (awaited, Instant::now());
-            } else if since.elapsed() > DELIVERED {
+            } else if since.elapsed() > HANGS {
                 return false;
             }
             tokio::time::sleep(INTERVAL).await;
@@ -243,7 +241,7 @@ impl Load {
 
     /// Writes down how many messages a node counts in a queue.
     async fn count(&self, uri: &str, queue: &str) {
-        let count = eventually("a node counts a queue's messages", LIFECYCLE_BOUND, || async {
+        let count = eventually("a node counts a queue's messages", || async {
             let connection = try_connect(uri).await.map_err(|error| error.to_string())?;
             let count = ready(&connection, queue).await;
             let _ = close_in_time(&connection).await;
@@ -254,12 +252,12 @@ impl Load {
 
     async fn stop_consumers(&mut self) {
         for consumer in std::mem::take(&mut self.consumers) {
-            consumer.finish(LIFECYCLE_BOUND).await;
+            consumer.finish().await;
         }
     }
 
     async fn are_empty_at(&self, uri: &str) {
-        eventually("the queues are empty", LIFECYCLE_BOUND, || async {
+        eventually("the queues are empty", || async {
             let text = |error: lapin::Error| error.to_string();
             let connection = try_connect(uri).await.map_err(text)?;
             for queue in &self.queues {
@@ -275,7 +273,7 @@ impl Load {
     }
 
     async fn are_empty(&self, cluster: &Cluster) {
-        eventually("the queues are empty", LIFECYCLE_BOUND, || async {
+        eventually("the queues are empty", || async {
             let rows = cluster.rows(1, &["list_queues", "name", "messages"]).await?;
             let mut filled = rows.iter().filter(|row| {
                 let name = ctl::text(row, "name");

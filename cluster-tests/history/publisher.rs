@@ -90,11 +90,11 @@ impl Publisher {
     /// Publishes no more, and waits until every publish has been answered.
     ///
     /// # Panics
-    /// When that takes longer than `within`, or the publisher failed.
-    pub async fn finish(self, within: Duration) {
+    /// When that does not end, or the publisher failed.
+    pub async fn finish(self) {
         // Nobody listens any more where the publisher has failed; that shows next.
         let _ = self.stop.send(true);
-        in_time("every publish is answered", within, self.task).await.expect("the publisher");
+        in_time("every publish is answered", self.task).await.expect("the publisher");
     }
 }
 

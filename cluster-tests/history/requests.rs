@@ -5,6 +5,7 @@
 use super::History;
 use super::publisher::{RECONNECT_INTERVAL, open};
 use crate::harness::amqp::{close_in_time, exclusive, persistent, while_connected};
+use crate::harness::wait::HANGS;
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, BasicPublishOptions};
@@ -21,6 +22,9 @@ const REPLIES: &str = "amq.rabbitmq.reply-to";
 const REQUESTS: u32 = 20;
 /// Time after which a request or a reply is taken for lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
+/// How long both clients of a publish that came back remain connected before that is wrong: a node that others
+/// have declared dead has closed its connections by then.
+const REMAIN: Duration = HANGS.checked_div(2).expect("not by zero");
 /// Interval between two requests, and between two looks at a queue that has to go.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -66,15 +70,15 @@ impl Requests {
     /// Ends the conversation under way.
     ///
     /// # Panics
-    /// When that takes longer than `within`.
-    pub async fn finish(self, within: Duration) {
+    /// When that does not end.
+    pub async fn finish(self) {
         // Nobody listens any more where the clients failed; that shows next.
         let _ = self.stop.send(true);
-        let ended = tokio::time::timeout(within, self.task).await;
+        let ended = tokio::time::timeout(HANGS, self.task).await;
         let stage = || *self.stage.0.lock().expect("a stage");
         ended
             .unwrap_or_else(|_| {
-                panic!("not within {within:?}: a client that requests leaves; it {}", stage())
+                panic!("not within {HANGS:?}: a client that requests leaves; it {}", stage())
             })
             .expect("the clients");
     }
@@ -166,7 +170,7 @@ impl Talk<'_> {
     /// violation only if both connections remain: the loss of one ends this wait (see [`while_connected`]).
     async fn came_back(&self, what: &str) {
         self.stage.at("waits for the end of a connection, since a publish came back");
-        tokio::time::sleep(LOST_AFTER).await;
+        tokio::time::sleep(REMAIN).await;
         self.history.forgotten(format!("{what}, and both clients remained connected"));
     }
 }

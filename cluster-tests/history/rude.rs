@@ -3,6 +3,7 @@
 //! shown; a part of a message never becomes one; and its nodes go on.
 
 use super::{History, Number};
+use crate::harness::wait::HANGS;
 use crate::harness::wire::{self, BODY, Frame, HEADER, PROTOCOL_HEADER, Wire};
 use lapin::uri::AMQPUri;
 use std::io;
@@ -85,13 +86,13 @@ impl Rude {
     /// Ends after the act under way.
     ///
     /// # Panics
-    /// When that takes longer than `within`.
-    pub async fn finish(self, within: Duration) {
+    /// When that does not end.
+    pub async fn finish(self) {
         // Nobody listens any more where the client failed; that shows next.
         let _ = self.stop.send(true);
-        let Ok(ended) = tokio::time::timeout(within, self.task).await else {
+        let Ok(ended) = tokio::time::timeout(HANGS, self.task).await else {
             let stage = *self.stage.lock().expect("a stage");
-            panic!("not within {within:?}: a rude client leaves; it {stage}");
+            panic!("not within {HANGS:?}: a rude client leaves; it {stage}");
         };
         ended.expect("the rude client");
     }

@@ -17,9 +17,9 @@ PAGES=docs
 HTTP_CLIENT=rabbitmq_http_client-0.93.0
 HTTP_CLIENT_FEATURES=async,native-tls,tabled,zeroize
 RABBITMQADMIN=rabbitmqadmin-2.35.0
-SECONDS_PER_CLIENT=600
+SECONDS_PER_CLIENT=3600
 # Their tests wait for statistics.
-SECONDS_PER_TOOL=1800
+SECONDS_PER_TOOL=7200
 # Both crates share most of their dependencies.
 export CARGO_TARGET_DIR=$CACHE/target CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_DEV_DEBUG=0
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How long after the end of a fault a node may still end because of it.
-const AFTERMATH: Duration = Duration::from_secs(2);
+const AFTERMATH: Duration = Duration::from_secs(10);
 
 impl Injector<'_> {
     /// Carries out a fault of disks.

@@ -24,8 +24,8 @@ const QUESTION: Duration = Duration::from_secs(2);
 /// Interval between two checks for the effect of a fault.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How much longer a fault may last that nothing has felt.
-const LONGER: Duration = Duration::from_secs(10);
+/// How much longer a fault may last that nothing has felt: it ends when it is felt.
+const LONGER: Duration = Duration::from_secs(60);
 
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -21,7 +21,7 @@ import aio_pika
 from aio_pika import ExchangeType, Message
 from aiormq import exceptions, spec
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 300  # what has not come by then never comes
 CHECK_SECONDS = 60
 RUN = uuid.uuid4().hex[:8]
 FRAME_MAX = 131072
@@ -88,7 +88,7 @@ class Scene:
     async def end(self):
         for connection in self.opened:
             with contextlib.suppress(Exception):  # many of them the broker has closed already
-                await asyncio.wait_for(connection.close(), WAIT_SECONDS)
+                await asyncio.wait_for(connection.close(), 10)
         self.opened = []
         if self.queues or self.exchanges:
             channel = await self.raw()

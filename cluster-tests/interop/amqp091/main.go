@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	waitTime  = 10 * time.Second
-	checkTime = 60 * time.Second
+	waitTime  = 300 * time.Second
+	checkTime = 900 * time.Second
 	frameMax  = 131072
 )
 
@@ -202,7 +202,7 @@ func (s *scene) seenOn(node int, queue string) {
 
 func (s *scene) end() {
 	for _, connection := range s.opened {
-		_ = connection.CloseDeadline(time.Now().Add(waitTime)) // many of them the broker has closed already
+		_ = connection.CloseDeadline(time.Now().Add(10 * time.Second)) // many of them the broker has closed already
 	}
 	s.opened = nil
 	if len(s.queues)+len(s.exchanges) == 0 {

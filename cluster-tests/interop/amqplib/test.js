@@ -12,7 +12,7 @@ const crypto = require('node:crypto');
 const net = require('node:net');
 const amqplib = require('amqplib');
 
-const WAIT_MS = 10_000;
+const WAIT_MS = 300_000; // what has not come by then never comes
 const CHECK_MS = 60_000;
 const RUN = crypto.randomBytes(4).toString('hex');
 const FRAME_MAX = 131072;

@@ -21,7 +21,7 @@ import uuid
 import celery
 import kombu
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 300  # what has not come by then never comes
 RUN = uuid.uuid4().hex[:8]
 # A worker knocks off early in no check: what it does when asked to stop is not looked at.
 STOP_SECONDS = 10

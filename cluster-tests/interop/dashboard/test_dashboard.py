@@ -27,7 +27,7 @@ import pika
 DASHBOARD = pathlib.Path(__file__).parents[3] / "helm" / "quorate" / "dashboards" / "quorate.json"
 RUN = uuid.uuid4().hex[:8]
 LOAD_SECONDS = 20
-WAIT_SECONDS = 30
+WAIT_SECONDS = 300  # what has not come by then never comes
 # Panels about what does not happen in every cluster within these seconds: their series are there, without a number.
 MAY_BE_IDLE = {"Duration of elections (p99)", "Checkpoints (p99)"}
 # The jobs of Prometheus, by the endpoint that each scrapes. RabbitMQ's dashboards let one choose between the two.

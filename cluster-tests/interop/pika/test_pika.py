@@ -18,7 +18,7 @@ import uuid
 import pika
 from pika import exceptions
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 300  # what has not come by then never comes
 RUN = uuid.uuid4().hex[:8]
 FRAME_MAX = 131072
 QUORUM = {"x-queue-type": "quorum"}

@@ -10,12 +10,12 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, durable, exclusive, open, passive, publish_confirmed,
+    code, durable, exclusive, open, passive, publish_confirmed,
 };
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
 use quorate_cluster_tests::harness::wire::{self, PROTOCOL_HEADER, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 /// As another user, to another virtual host (percent-encoded).
 fn uri(cluster: &Cluster, node: u64, user: &str, password: &str, vhost: &str) -> String {
@@ -24,7 +24,7 @@ fn uri(cluster: &Cluster, node: u64, user: &str, password: &str, vhost: &str) ->
 
 async fn try_connect(uri: &str) -> lapin::Result<Connection> {
     let connecting = Connection::connect(uri, ConnectionProperties::default());
-    in_time(&format!("an answer from {uri}"), REQUEST_BOUND, connecting).await
+    in_time(&format!("an answer from {uri}"), connecting).await
 }
 
 /// The code and text with which the broker refused.
@@ -48,7 +48,7 @@ async fn with_user(nodes: u64, patterns: [&str; 3]) -> Cluster {
 
 /// A channel of user `u`; a new one for each refusal, which closes it.
 async fn channel_of(connection: &Connection) -> Channel {
-    let channel = in_time("a channel", REQUEST_BOUND, connection.create_channel()).await;
+    let channel = in_time("a channel", connection.create_channel()).await;
     channel.expect("open-ok")
 }
 
@@ -97,7 +97,7 @@ async fn acl_04_05_06_every_operation_is_checked_before_it_is_looked_at() {
     macro_rules! refuses {
         ($expected:expr, $call:expr) => {{
             let channel = channel_of(&connection).await;
-            let error = in_time("a refusal", REQUEST_BOUND, $call(channel)).await;
+            let error = in_time("a refusal", $call(channel)).await;
             let error = error.expect_err("it is refused");
             assert_eq!(code(&error), Some(403), "{error}");
             assert!(error.to_string().contains(&$expected), "{error}\nwanted {}", $expected);
@@ -191,7 +191,7 @@ async fn acl_03_acl_13_pub_01_publishing_is_checked_and_rights_that_change_count
         }
     };
     let refused = async |exchange: &str, words: &str| {
-        let error = in_time("a refusal", REQUEST_BOUND, publish(exchange)).await;
+        let error = in_time("a refusal", publish(exchange)).await;
         let error = error.expect_err("it is refused").to_string();
         assert!(error.contains(words), "{error}\nwanted {words}");
     };
@@ -256,7 +256,7 @@ async fn conn_29_conn_33_connections_are_closed_with_a_reason() {
         (connection, channel)
     };
     let ended = async |connection: &Connection| {
-        eventually("the connection has ended", LIFECYCLE_BOUND, || async {
+        eventually("the connection has ended", || async {
             if connection.status().connected() { Err("it is open".to_owned()) } else { Ok(()) }
         })
         .await;
@@ -290,7 +290,7 @@ async fn ctl_05_06_13_verbs_speak_as_rabbitmqctl_does() {
     let called = async |args: &[&str]| {
         let mut command = tokio::process::Command::new(&link);
         command.args(["-n", &rpc]).args(args).env("QUORATE_CLUSTER_SECRET", cluster.secret());
-        let output = in_time("rabbitmqctl", REQUEST_BOUND, command.output()).await.expect("runs");
+        let output = in_time("rabbitmqctl", command.output()).await.expect("runs");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), said(&output.stdout), said(&output.stderr))
     };
@@ -345,12 +345,12 @@ async fn q_06_anonymous_is_offered_only_when_a_setting_names_the_user() {
     let cluster = Cluster::start(1, Options::default()).await;
     let (wire, offered) = anonymous(&cluster).await;
     assert!(offered.contains("PLAIN AMQPLAIN") && !offered.contains("ANONYMOUS"), "{offered}");
-    assert!(wire.rest(REQUEST_BOUND).await.is_empty(), "CONN-12");
+    assert!(wire.rest().await.is_empty(), "CONN-12");
 
     let cluster = Cluster::start(1, Options::default().with("--anonymous-user", "visitor")).await;
     let (wire, offered) = anonymous(&cluster).await;
     assert!(offered.contains("PLAIN AMQPLAIN ANONYMOUS"), "{offered}");
-    assert!(wire.rest(REQUEST_BOUND).await.is_empty(), "there is no such user yet");
+    assert!(wire.rest().await.is_empty(), "there is no such user yet");
     done(&cluster, &["add_user", "visitor", "secret"]).await;
     done(&cluster, &["set_permissions", "visitor", "", "", ""]).await;
     let (mut wire, _) = anonymous(&cluster).await;

@@ -11,8 +11,8 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Consumer, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, declare_quorum, durable, exclusive, get, of_type, open, open_confirming,
-    persistent, publish_confirmed,
+    code, declare_quorum, durable, exclusive, get, of_type, open, open_confirming, persistent,
+    publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::in_time;
 use quorate_cluster_tests::harness::{Cluster, Options};
@@ -20,11 +20,11 @@ use quorate_cluster_tests::harness::{Cluster, Options};
 async fn consume(channel: &Channel, queue: &str, no_ack: bool) -> Consumer {
     let options = BasicConsumeOptions { no_ack, ..BasicConsumeOptions::default() };
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    in_time("consume-ok", REQUEST_BOUND, consumer).await.expect("consume-ok")
+    in_time("consume-ok", consumer).await.expect("consume-ok")
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
-    let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+    let delivery = in_time("a delivery", consumer.next()).await;
     delivery.expect("the consumer goes on").expect("a delivery")
 }
 
@@ -183,7 +183,7 @@ async fn properties_and_bodies_of_every_size_arrive_unchanged() {
         let options = BasicPublishOptions::default();
         let properties = every_property();
         let sent = publisher.basic_publish("".into(), "sizes".into(), options, &body, properties);
-        let confirm = in_time("a confirm", REQUEST_BOUND, async { sent.await?.await }).await;
+        let confirm = in_time("a confirm", async { sent.await?.await }).await;
         assert!(confirm.expect("a confirm").is_ack(), "{size} bytes");
         let delivery = next(&mut consumer).await;
         assert_eq!(delivery.properties, every_property(), "{size} bytes");

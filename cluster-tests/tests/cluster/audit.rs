@@ -2,11 +2,10 @@
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
 use quorate_cluster_tests::harness::ctl::CtlOutput;
-use quorate_cluster_tests::harness::wait::eventually;
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::wait::{eventually, in_time};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use quorate_cluster_tests::history::{History, Publisher, PublisherOptions};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Queues published to at once, so that many groups are busy.
 const QUEUES: usize = 12;
@@ -14,7 +13,7 @@ const QUEUES: usize = 12;
 /// An audit that says the same of all replicas. One of a busy cluster may end without an answer of some
 /// replica, and is repeated; that replicas differ it must never say.
 async fn audit(cluster: &Cluster) -> CtlOutput {
-    eventually("an audit", LIFECYCLE_BOUND, || async {
+    eventually("an audit", || async {
         let audit = cluster.ctl(2, &["-q", "audit"]).await;
         assert!(!audit.stdout.contains("DIFFERENT"), "{audit:?}");
         audit.succeeded()
@@ -36,21 +35,26 @@ async fn an_audit_under_load_compares_every_group() {
             PublisherOptions { window: 200, per_second: 0, ..PublisherOptions::new(uri, &queue) };
         publishers.push(Publisher::start(Arc::clone(&history), options));
     }
-    let (mut under_load, until) = (0, Instant::now() + LIFECYCLE_BOUND);
-    while under_load < 5 {
-        let before = history.confirms();
-        let audit = audit(&cluster).await;
-        let lines = audit.lines();
-        // Every queue group's, and the catalog's.
-        assert_eq!(lines.len(), 12 + 1, "{audit:?}");
-        for line in lines {
-            assert!(line.contains("\tsame\t") && line.contains("\t3 of 3 replicas"), "{audit:?}");
+    let audits = async {
+        let mut under_load = 0;
+        while under_load < 5 {
+            let before = history.confirms();
+            let audit = audit(&cluster).await;
+            let lines = audit.lines();
+            // Every queue group's, and the catalog's.
+            assert_eq!(lines.len(), 12 + 1, "{audit:?}");
+            for line in lines {
+                assert!(
+                    line.contains("\tsame\t") && line.contains("\t3 of 3 replicas"),
+                    "{audit:?}"
+                );
+            }
+            // An audit may be shorter than the time between two confirms; then it proves nothing.
+            under_load += usize::from(history.confirms() > before);
         }
-        // An audit may be shorter than the time between two confirms; then it proves nothing.
-        under_load += usize::from(history.confirms() > before);
-        assert!(Instant::now() < until, "only {under_load} audits while messages were confirmed");
-    }
+    };
+    in_time("five audits while messages are confirmed", audits).await;
     for publisher in publishers {
-        publisher.finish(LIFECYCLE_BOUND).await;
+        publisher.finish().await;
     }
 }

@@ -9,7 +9,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, scale};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,10 @@ const DEAF_BYTES_MAX: u64 = 72 * MIB;
 /// and 16 MiB of letters are under way and as many are being routed.
 const LETTERS_BYTES_MAX: u64 = 224 * MIB;
 
-/// The longest that a small request may take meanwhile; it was refused after ten seconds.
-const ANSWER_BOUND: Duration = Duration::from_secs(5);
-
 /// What is held of the queue no longer changes.
 async fn settled(cluster: &Cluster, queue: &str) {
     let last = Cell::new([u64::MAX; 2]);
-    eventually("what is held no longer changes", LIFECYCLE_BOUND, || async {
+    eventually("what is held no longer changes", || async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now = cluster.counts(1, queue, ["messages_ready", "messages_unacknowledged"]).await?;
         let before = last.replace(now);
@@ -73,7 +70,7 @@ async fn a_client_that_reads_nothing_costs_one_message_and_misses_none() {
     assert_grown_by_at_most(node, before, "a deaf consumer", DEAF_BYTES_MAX);
     read_all(&mut deaf, (60, 60), usize::from(MESSAGES)).await;
     drop(deaf);
-    eventually("what it held is ready again", LIFECYCLE_BOUND, || async {
+    eventually("what it held is ready again", || async {
         let [unacked] = cluster.counts(1, "unread", ["messages_unacknowledged"]).await?;
         hold(unacked == 0, || format!("{unacked} unacked"))
     })
@@ -117,24 +114,30 @@ async fn large_bodies_that_die_together_hold_nobody_up() {
     assert_eq!(cluster.ctl(1, &expire).await.code, 0);
 
     let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
-    loop {
-        let asked = Instant::now();
-        let arrived = ready(&connection, "target").await.expect("a passive declare is answered");
-        slowest = slowest.max(asked.elapsed());
-        for (most, node) in most.iter_mut().zip(cluster.nodes()) {
-            *most = node.rss_bytes().max(*most);
+    let arrival = async {
+        loop {
+            let asked = Instant::now();
+            // It was refused, after ten seconds.
+            let arrived = ready(&connection, "target").await.expect("it is answered");
+            slowest = slowest.max(asked.elapsed());
+            for (most, node) in most.iter_mut().zip(cluster.nodes()) {
+                *most = node.rss_bytes().max(*most);
+            }
+            if arrived == MESSAGES {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        if arrived == MESSAGES {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(240), "{arrived} have arrived");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    figure("150 dead letters of 8 MiB have arrived", begun.elapsed());
-    figure("slowest passive declare meanwhile", slowest);
+    };
+    in_time("all letters arrive", arrival).await;
+    let took = begun.elapsed();
+    figure("150 dead letters of 8 MiB have arrived", took);
+    scale::BESIDE_LETTERS.upto("slowest passive declare", slowest);
+    // On a slow machine all takes its time, but nobody waits for the whole of them.
+    let bound = Duration::from_secs(5).max(took / 2);
+    assert!(slowest < bound, "a passive declare took {slowest:?} of {took:?}");
     let grown: Vec<u64> = most.iter().zip(&before).map(|(most, before)| most - before).collect();
     figure("memory beyond what it was, MiB", grown.iter().map(|it| it / MIB).collect::<Vec<_>>());
-    assert!(slowest < ANSWER_BOUND, "a passive declare took {slowest:?}");
     let leader = usize::try_from(cluster.leader_of("source").await).expect("small") - 1;
     assert!(
         grown.get(leader).is_some_and(|it| *it < LETTERS_BYTES_MAX),
@@ -202,11 +205,12 @@ async fn f_15_a_body_that_the_leader_cannot_read_comes_from_another_node() {
     for _ in 0..FILLERS {
         publish_confirmed(&channel, "damaged", b"filler").await;
     }
-    eventually("the log of the bodies is purged", LIFECYCLE_BOUND, || async {
+    eventually("the log of the bodies is purged", || async {
         let purged = sum("quorate_group_purged_index").await;
         hold(purged > applied + FILLERS as f64 / 2.0, || format!("{purged}, it was {applied}"))
     })
     .await;
+    cluster.leaders_rest().await;
     let id = lasting_leader(&cluster, "damaged").await;
     let leader = cluster.node(id);
     // A start brings what was in the write-ahead log into a table.
@@ -215,7 +219,7 @@ async fn f_15_a_body_that_the_leader_cannot_read_comes_from_another_node() {
     leader.sigterm().await;
     assert!(damage(leader, &body(2)) > 0, "no table has the body");
     leader.restart().await;
-    eventually("it leads again", Duration::from_secs(30), || async {
+    eventually("it leads again", || async {
         let now = cluster.leader_of("damaged").await;
         hold(now == id, || format!("{now} leads"))
     })
@@ -223,7 +227,7 @@ async fn f_15_a_body_that_the_leader_cannot_read_comes_from_another_node() {
     let (_connection, channel) = open(&cluster.amqp_uri(id)).await;
     let mut consumer = consume(&channel, "damaged").await;
     for number in 0..MESSAGES {
-        let next = in_time("the next message", LIFECYCLE_BOUND, consumer.next()).await;
+        let next = in_time("the next message", consumer.next()).await;
         let delivery = next.expect("a delivery").expect("the channel stays open");
         assert!(delivery.data == body(number), "body {number} is another one");
     }

@@ -12,7 +12,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::dead_letters::reject_one;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -72,7 +72,7 @@ async fn field(cluster: &Cluster, id: u64, args: &[&str], field: &str) -> Vec<Va
 
 /// Waits until node 1 shows these messages in a queue.
 async fn comes_to_have(cluster: &Cluster, queue: &str, payloads: &[&str]) {
-    eventually(&format!("'{queue}' has {payloads:?}"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("'{queue}' has {payloads:?}"), || async {
         let left = field(cluster, 1, &["browse", queue], "payload").await;
         hold(left == payloads, || format!("{left:?}"))
     })
@@ -161,7 +161,7 @@ async fn nodes_without_a_replica_show_the_same() {
     let own = owner.queue_declare("".into(), exclusive(), FieldTable::default()).await;
     let own = own.expect("declare-ok").name().to_string();
     publish_confirmed(&channel, &own, b"bound").await;
-    eventually("one replica each", LIFECYCLE_BOUND, || async {
+    eventually("one replica each", || async {
         let rows = cluster.rows(1, &["list_queues", "name", "members"]).await?;
         let single = |row: &Value| row["members"].as_array().is_some_and(|it| it.len() == 1);
         hold(rows.iter().all(single), || format!("{rows:?}"))
@@ -224,7 +224,7 @@ async fn a_cursor_goes_through_five_thousand_messages() {
         field(&cluster, 3, &["browse", "many", "--filter", "routing_key=none"], "payload").await;
     assert_eq!(found, [Value::Null; 0]);
     // The last acknowledgement may still be on its way.
-    eventually("what was got is gone", LIFECYCLE_BOUND, || async {
+    eventually("what was got is gone", || async {
         let all = field(&cluster, 2, &["browse", "many", "--count", "6000"], "state").await;
         let unacked = all.iter().filter(|state| **state == json!("unacked")).count();
         let (found, expected) = ((all.len(), unacked), (5_000 - taken.len(), taken.len()));
@@ -261,7 +261,7 @@ async fn let_03_letters_that_wait_are_shown_with_their_targets() {
         reject_one(&channel, "source").await;
     }
     for id in 1..=3 {
-        eventually("two letters wait", LIFECYCLE_BOUND, || async {
+        eventually("two letters wait", || async {
             let page = ctl(&cluster, id, &["browse", "source"]).await;
             let seen: Vec<_> = page["messages"]
                 .as_array()
@@ -288,7 +288,7 @@ async fn let_03_letters_that_wait_are_shown_with_their_targets() {
     }
     // The target has room: all arrive, and nobody has taken one by looking.
     for body in ["one", "two", "three"] {
-        eventually("the next letter arrives", LIFECYCLE_BOUND, || async {
+        eventually("the next letter arrives", || async {
             let got = get(&channel, "full").await;
             hold(got.as_deref() == Some(body.as_bytes()), || format!("{got:?}"))
         })
@@ -344,7 +344,7 @@ async fn a_message_is_explained_by_the_settings_and_routes_of_now() {
     assert!(second.contains("which leads to queue 'dead'"), "{second}");
     // What it says happens.
     reject_one(&channel, "work").await;
-    eventually("the letter arrives", LIFECYCLE_BOUND, || async {
+    eventually("the letter arrives", || async {
         let there = field(&cluster, 3, &["browse", "dead"], "payload").await;
         hold(there == ["one"], || format!("{there:?}"))
     })

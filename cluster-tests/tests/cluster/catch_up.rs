@@ -9,8 +9,9 @@ use lapin::options::BasicPublishOptions;
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, get, open, open_confirming, persistent,
 };
-use quorate_cluster_tests::harness::wait::eventually;
-use quorate_cluster_tests::harness::{Cluster, GROUPS, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::members::Members;
+use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::{Cluster, GROUPS, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::time::Instant;
@@ -72,12 +73,19 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     let uris = present.iter().map(|id| cluster.amqp_uri(*id)).collect();
     let load = mix.load(load, &Homes { uris, reconnects: false });
     load.delivers(500).await;
-    let before = offered_by(&cluster, &present);
     cluster.node(absent).kill9();
+    for id in &present {
+        eventually(&format!("node {id} notices"), || async {
+            let members = Members::by(&cluster, *id).await?;
+            hold(!members.runs(absent), || format!("{members:?}"))
+        })
+        .await;
+    }
+    let before = offered_by(&cluster, &present);
     let (_filling, filler) = open_confirming(&cluster.amqp_uri(present[0])).await;
     fill(&filler, 500).await;
     load.delivers(6_000).await;
-    // At most one for each group, before it was noticed that the node is dead.
+    // At most one for each group, that was on its way when it was noticed that the node is dead.
     let while_away = offered_by(&cluster, &present) - before;
     assert!(
         while_away as f64 <= GROUPS,
@@ -116,7 +124,7 @@ async fn mem_10_a_replaced_node_is_offered_few_snapshots_for_the_replicas_that_i
     load.delivers(6_000).await;
     let (before, begun) = (offered_by(&cluster, &[1, 2]), Instant::now());
     node.spawn();
-    eventually("node 3 is replaced", LIFECYCLE_BOUND, || async {
+    eventually("node 3 is replaced", || async {
         cluster.ctl(1, &["replace_cluster_node", "3"]).await.succeeded().map(|_| ())
     })
     .await;
@@ -142,7 +150,7 @@ async fn a_follower_that_dies_while_it_catches_up_still_gets_there() {
         cluster.node(3).spawn();
         // As soon as it answers at all it is in the middle of something.
         let live = || async { cluster.node(3).get("/health/live").await };
-        eventually("the follower answers", LIFECYCLE_BOUND, live).await;
+        eventually("the follower answers", live).await;
         cluster.node(3).kill9();
         figure("killed while catching up, after", started.elapsed());
     }

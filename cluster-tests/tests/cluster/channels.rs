@@ -9,7 +9,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
+    code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
 use quorate_cluster_tests::harness::wire::Wire;
@@ -20,7 +20,7 @@ async fn refused_consume(channel: &Channel, argument: &str, value: AMQPValue, te
     arguments.insert(argument.into(), value);
     let options = BasicConsumeOptions::default();
     let consuming = channel.basic_consume("q".into(), "".into(), options, arguments);
-    let refused = in_time("a refusal", REQUEST_BOUND, consuming).await.expect_err(argument);
+    let refused = in_time("a refusal", consuming).await.expect_err(argument);
     assert_eq!(code(&refused), Some(406), "{refused}");
     assert!(refused.to_string().contains(text), "{refused}");
 }
@@ -44,7 +44,7 @@ async fn con_05_and_con_06_consumer_arguments_are_checked() {
     arguments.insert("x-priority".into(), AMQPValue::ShortInt(-3));
     let options = BasicConsumeOptions::default();
     let consuming = channel.basic_consume("q".into(), "".into(), options, arguments);
-    in_time("consume-ok", REQUEST_BOUND, consuming).await.expect("consume-ok");
+    in_time("consume-ok", consuming).await.expect("consume-ok");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +62,7 @@ async fn pub_08_an_exchange_deleted_elsewhere_is_missing_from_the_next_publish_o
             let options = BasicPublishOptions::default();
             let sent =
                 publisher.basic_publish("goes".into(), "".into(), options, b"", persistent());
-            in_time("a confirm", REQUEST_BOUND, sent.await?).await
+            in_time("a confirm", sent.await?).await
         };
         assert!(publish().await.expect("a confirm").is_ack(), "round {round}");
         let deleted = deleter.exchange_delete("goes".into(), ExchangeDeleteOptions::default());
@@ -94,7 +94,7 @@ async fn cnf_06_and_pub_09_what_is_published_while_its_queue_is_deleted_is_confi
         confirms.push(sent.await.expect("sent"));
     }
     for (number, confirm) in confirms.into_iter().enumerate() {
-        let confirm = in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+        let confirm = in_time("a confirm", confirm).await.expect("a confirm");
         assert!(confirm.is_ack(), "message {number}: {confirm:?}");
     }
     deleting.expect("begun").await.expect("ended").expect("delete-ok");
@@ -108,7 +108,7 @@ async fn get_04_an_unsettled_get_returns_with_its_channel_and_is_counted() {
     publish_confirmed(&channel, "got", b"again").await;
     for round in 0..3_i64 {
         let channel = connection.create_channel().await.expect("open-ok");
-        let message = eventually("the message is back", REQUEST_BOUND, || async {
+        let message = eventually("the message is back", || async {
             let got = channel.basic_get("got".into(), BasicGetOptions::default()).await;
             got.expect("get").ok_or_else(|| "the queue is empty".to_owned())
         });

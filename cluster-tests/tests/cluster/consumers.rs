@@ -12,13 +12,12 @@ use lapin::options::{
 use lapin::types::AMQPValue;
 use lapin::{Channel, Connection, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, code, declare_with, get, int, open, open_confirming,
-    publish_confirmed, text,
+    arguments, code, declare_with, get, int, open, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ async fn attach(
 
 impl Client {
     async fn next(&mut self) -> Delivery {
-        let delivery = in_time("a delivery", REQUEST_BOUND, self.consumer.next()).await;
+        let delivery = in_time("a delivery", self.consumer.next()).await;
         delivery.expect("the consumer goes on").expect("a delivery")
     }
 
@@ -166,7 +165,7 @@ async fn con_04_an_exclusive_consumer_is_alone_on_every_type() {
         let first = attach(&cluster, 2, &queue, 1, &[]).await;
         assert!(refused(&queue, true).await);
         first.connection.close(200, "done".into()).await.expect("close-ok");
-        eventually("no consumer", LIFECYCLE_BOUND, || async {
+        eventually("no consumer", || async {
             let [consumers] = cluster.counts(1, &queue, ["consumers"]).await?;
             hold(consumers == 0, || format!("{consumers} consumers"))
         })
@@ -201,7 +200,7 @@ async fn cto_05_a_delivery_not_settled_in_time_goes_to_another() {
         let again = other.next().await;
         assert_eq!((again.data.as_slice(), again.redelivered), (b"a".as_slice(), true));
         // lapin says that it can be told: it gets basic.cancel, and its channel stays open.
-        let end = in_time("the consumer's end", REQUEST_BOUND, slow.consumer.next()).await;
+        let end = in_time("the consumer's end", slow.consumer.next()).await;
         assert!(end.is_none(), "{end:?}");
         declare_with(&slow.channel, &queue, &with).await;
         again.nack(BasicNackOptions { requeue: true, ..<_>::default() }).await.expect("sent");
@@ -246,7 +245,7 @@ async fn cto_06_who_timed_out_is_served_again_once_it_has_settled_all_that_did()
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     for queue_type in ["classic", "quorum"] {
         let queue = format!("late-{queue_type}");
-        let with = [("x-queue-type", text(queue_type)), ("x-consumer-timeout", int(1_000))];
+        let with = [("x-queue-type", text(queue_type)), ("x-consumer-timeout", int(4_000))];
         declare_with(&channel, &queue, &with).await;
         publish(&channel, &queue, "ab").await;
         let address = cluster.node(2).amqp_address();
@@ -275,7 +274,7 @@ async fn cto_06_who_timed_out_is_served_again_once_it_has_settled_all_that_did()
         // A client that takes the notification for its consumer's end has ended it.
         slow.method(1, 60, 31, consuming.arguments()).await;
         acknowledge(&mut slow, third).await;
-        eventually("the consumer's end", LIFECYCLE_BOUND, || async {
+        eventually("the consumer's end", || async {
             let [messages, consumers] =
                 cluster.counts(1, &queue, ["messages", "consumers"]).await?;
             hold((messages, consumers) == (1, 0), || format!("{messages}, {consumers}"))
@@ -307,7 +306,7 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
     let (_connection, getting) = open(&cluster.amqp_uri(2)).await;
     let got = getting.basic_get("closing".into(), BasicGetOptions::default()).await;
     got.expect("get").expect("a message");
-    eventually("the channel's end", LIFECYCLE_BOUND, || async {
+    eventually("the channel's end", || async {
         hold(!getting.status().connected(), || "it is open".to_owned())
     })
     .await;
@@ -331,7 +330,7 @@ async fn cto_01_cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
     publish(&channel, "silent", "a").await;
     let (_patient, patient) = get_and_keep(&cluster, "patient").await;
     let (_silent, silent) = get_and_keep(&cluster, "silent").await;
-    eventually("the channel's end", LIFECYCLE_BOUND, || async {
+    eventually("the channel's end", || async {
         hold(!silent.status().connected(), || "it is open".to_owned())
     })
     .await;
@@ -452,7 +451,7 @@ async fn con_07_a_channel_has_no_more_consumers_than_the_setting_says() {
     assert_eq!(code(&refused), Some(530), "{refused}");
     let text = "NOT_ALLOWED - reached maximum (2) of consumers per channel";
     assert!(refused.to_string().contains(text), "{refused}");
-    eventually("the connection has ended", LIFECYCLE_BOUND, || async {
+    eventually("the connection has ended", || async {
         hold(!connection.status().connected(), || "it is open".to_owned())
     })
     .await;

@@ -9,7 +9,7 @@ use quorate_cluster_tests::harness::amqp::{
     bind, declare_exchange, declare_with, int, open_confirming, persistent, ready, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 const TTL: &str = "x-message-ttl";
 const LENGTH: &str = "x-max-length";
@@ -50,7 +50,7 @@ async fn ttl_09_ttl_10_each_queue_applies_its_own_time_to_its_copy() {
     publish(persistent()).await;
     for queue_type in TYPES {
         let soon = format!("soon-{queue_type}");
-        eventually("its copies die", LIFECYCLE_BOUND, || async {
+        eventually("its copies die", || async {
             let found = ready(&connection, &soon).await;
             hold(found == Ok(0), || format!("{found:?}"))
         })

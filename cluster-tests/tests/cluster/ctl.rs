@@ -10,7 +10,7 @@ use quorate_cluster_tests::harness::amqp::publish_confirmed;
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open, open_confirming};
 use quorate_cluster_tests::harness::ctl::{self, text};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
+use quorate_cluster_tests::harness::{Cluster, Options, Port};
 
 async fn with_two_queues(nodes: u64) -> Cluster {
     let cluster = Cluster::start(nodes, Options::default()).await;
@@ -156,7 +156,7 @@ async fn channels(cluster: &Cluster) -> Vec<[u64; 5]> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_is_listed_once_it_is_open_with_counts_that_are_hardly_old() {
     let cluster = with_two_queues(3).await;
-    eventually("the first connection is gone", LIFECYCLE_BOUND, || async {
+    eventually("the first connection is gone", || async {
         let left = channels(&cluster).await;
         hold(left.is_empty(), || format!("{left:?}"))
     })
@@ -173,7 +173,7 @@ async fn a_channel_is_listed_once_it_is_open_with_counts_that_are_hardly_old() {
     let mut consumer = consumer.await.expect("consume-ok");
     publish_confirmed(&channel, "one", b"body").await;
     let shown = async |what: &str, expected: [u64; 5]| {
-        eventually(what, LIFECYCLE_BOUND, || async {
+        eventually(what, || async {
             let now = channels(&cluster).await;
             hold(now == [expected], || format!("{now:?}, not {expected:?}"))
         })
@@ -210,7 +210,7 @@ async fn clients_are_listed_while_they_are_there() {
     assert_eq!(text(own, "queue_name"), "one");
     assert_eq!(cluster.counts(2, "one", ["consumers"]).await, Ok([1]));
     connection.close(200, "done".into()).await.expect("close-ok");
-    eventually("nobody is listed", LIFECYCLE_BOUND, || async {
+    eventually("nobody is listed", || async {
         let rows = cluster.rows(1, &["list_consumers"]).await?;
         hold(rows.is_empty(), || format!("{rows:?}"))
     })
@@ -267,7 +267,7 @@ async fn cluster_status_tells_who_runs() {
     };
     assert_eq!(count().await, Ok((3, 3)));
     cluster.node(3).kill9();
-    eventually("the dead node is missed", LIFECYCLE_BOUND, || async {
+    eventually("the dead node is missed", || async {
         let counts = count().await?;
         hold(counts == (2, 3), || format!("{counts:?}"))
     })

@@ -15,7 +15,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::dead_letters::{arrives, death, deaths, reject_one};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, ctl};
+use quorate_cluster_tests::harness::{Cluster, Options, ctl};
 use std::time::Duration;
 
 const DLX: &str = "x-dead-letter-exchange";
@@ -42,7 +42,7 @@ async fn ctl(cluster: &Cluster, args: &[&str]) {
 
 /// Waits until the queue has so many messages in all.
 async fn holds(cluster: &Cluster, queue: &str, count: u64) {
-    eventually(&format!("'{queue}' has {count} messages"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("'{queue}' has {count} messages"), || async {
         let [found] = cluster.counts(1, queue, ["messages"]).await?;
         hold(found == count, || format!("{found}"))
     })
@@ -139,7 +139,7 @@ async fn dlx_02_del_05_del_09_what_ends_otherwise_is_no_dead_letter() {
         let with = leading_to("dead", &[("x-expires", int(200)), kind]);
         declare_with(&channel, "lapses", &with).await;
         publish_confirmed(&channel, "lapses", b"lapsed").await;
-        eventually("the queue lapses", LIFECYCLE_BOUND, || async {
+        eventually("the queue lapses", || async {
             // By a list: a passive declare renews a classic queue's lease.
             let rows = cluster.rows(1, &["list_queues", "name"]).await?;
             let there = rows.iter().any(|row| ctl::text(row, "name") == "lapses");
@@ -153,7 +153,7 @@ async fn dlx_02_del_05_del_09_what_ends_otherwise_is_no_dead_letter() {
         assert_eq!(arrives(&channel, "dead").await.data, b"rejected");
         assert_eq!(get(&channel, "dead").await, None);
         // A page of metrics may be shown again for up to a second.
-        eventually("the death is counted", LIFECYCLE_BOUND, || async {
+        eventually("the death is counted", || async {
             let counted = deaths_counted(&cluster).await;
             hold(counted == before + 1.0, || format!("{counted}, not one more than {before}"))
         })
@@ -266,7 +266,7 @@ async fn dlx_20_dlx_22_letters_that_wait_do_not_expire_and_survive_a_restart() {
     for body in bodies {
         publish_confirmed(&channel, "keeps", body).await;
     }
-    eventually("all have expired, and wait", LIFECYCLE_BOUND, || async {
+    eventually("all have expired, and wait", || async {
         let columns = ["messages", "messages_ready", "messages_dead_letters_waiting"];
         let found = cluster.counts(1, "keeps", columns).await?;
         hold(found == [3, 0, 3], || format!("{found:?}"))
@@ -438,7 +438,7 @@ async fn q_41_a_letter_waits_for_a_full_target_and_holds_up_no_other() {
         for body in [b"1", b"2"] {
             assert_eq!(arrives(&channel, &free).await.data, body);
         }
-        eventually("LEN-13", LIFECYCLE_BOUND, || async {
+        eventually("LEN-13", || async {
             let counts = cluster.counts(1, &full, ["messages"]).await?;
             hold(counts == [1], || format!("{counts:?}"))
         })

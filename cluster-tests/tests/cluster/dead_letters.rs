@@ -13,7 +13,7 @@ use quorate_cluster_tests::harness::amqp::{
 use quorate_cluster_tests::harness::dead_letters::{arrives, reject_one};
 use quorate_cluster_tests::harness::spread::declare_in_groups;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
+use quorate_cluster_tests::harness::{Cluster, Options, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -96,7 +96,7 @@ async fn q_40_an_unroutable_letter_is_dropped_or_kept_until_there_is_a_route() {
         }
         assert_eq!(arrives(&channel, "found").await.data, format!("{queue}.known").as_bytes());
     }
-    eventually("one is kept, one dropped", LIFECYCLE_BOUND, || async {
+    eventually("one is kept, one dropped", || async {
         let [kept] = cluster.counts(2, "keeps", ["messages"]).await?;
         let [dropped] = cluster.counts(2, "drops", ["messages"]).await?;
         hold((kept, dropped) == (1, 0), || format!("{kept} kept, {dropped} left"))
@@ -139,7 +139,7 @@ async fn q_45_letters_outlive_their_queue() {
             cluster.node(victim).restart().await;
         }
     }
-    eventually("all letters arrive", LIFECYCLE_BOUND, || async {
+    eventually("all letters arrive", || async {
         let [ready] = cluster.counts(3, "heir", ["messages_ready"]).await?;
         hold(ready == 200, || format!("{ready} of 200"))
     })
@@ -168,7 +168,7 @@ async fn q_45_a_queue_with_as_many_letters_as_the_bound_refuses_publishes() {
     for _ in 0..3 {
         arrives(&channel, "way-out").await;
     }
-    eventually("they have left", LIFECYCLE_BOUND, || async {
+    eventually("they have left", || async {
         let [left] = cluster.counts(3, "bounded", ["messages"]).await?;
         hold(left == 0, || format!("{left} are left"))
     })
@@ -195,7 +195,7 @@ async fn dlx_07_a_fanout_exchange_takes_letters_to_queues_of_ten_groups() {
         reject_one(&channel, "one").await;
     }
     for queue in &ten {
-        eventually("every queue has all", LIFECYCLE_BOUND, || async {
+        eventually("every queue has all", || async {
             let [ready] = cluster.counts(1, queue, ["messages_ready"]).await?;
             hold(ready == 50, || format!("{queue} has {ready}"))
         })

@@ -5,7 +5,7 @@
 
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::amqp::{
-    self, REQUEST_BOUND, arguments, connect, get, open_confirming, persistent, publish_confirmed,
+    self, arguments, connect, get, open_confirming, persistent, publish_confirmed,
 };
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::wait::in_time;
@@ -230,7 +230,7 @@ fn comparable(definitions: &Value, list: &str) -> Vec<String> {
 async fn login(cluster: &Cluster, user: &str, password: &str, vhost: &str) -> Option<String> {
     let uri = format!("amqp://{user}:{password}@{}/{vhost}", cluster.node(2).amqp_address());
     let connecting = Connection::connect(&uri, ConnectionProperties::default());
-    let connected = in_time("an answer", REQUEST_BOUND, connecting).await;
+    let connected = in_time("an answer", connecting).await;
     connected.err().map(|error| error.to_string())
 }
 

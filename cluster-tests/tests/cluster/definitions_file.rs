@@ -4,7 +4,7 @@
 
 use quorate_cluster_tests::harness::amqp::{self, get, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options};
+use quorate_cluster_tests::harness::{Cluster, Node, Options};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -130,7 +130,7 @@ async fn ctl_15_a_node_is_not_ready_until_its_import_succeeds() {
     let cluster = Cluster::prepare(1, options).await;
     let node = cluster.node(1);
     node.spawn();
-    eventually("the reason is given", LIFECYCLE_BOUND, || async {
+    eventually("the reason is given", || async {
         let ready = node.get("/health/ready").await?;
         let told = "definitions.json: permissions of user 'guest' in vhost 'later': ";
         hold(ready.status == 503 && ready.body.contains(told), || format!("{ready:?}"))

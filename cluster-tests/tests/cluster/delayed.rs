@@ -12,7 +12,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::time::{Duration, Instant};
 
 async fn declare_delayed(
@@ -48,7 +48,7 @@ async fn publish(
 /// What a queue gets next.
 async fn next(channel: &Channel, queue: &str) -> Vec<u8> {
     let found = std::cell::RefCell::new(Vec::new());
-    eventually("a message", LIFECYCLE_BOUND, || async {
+    eventually("a message", || async {
         let body = get(channel, queue).await;
         let has_come = body.is_some();
         *found.borrow_mut() = body.unwrap_or_default();
@@ -69,7 +69,7 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
     declare_quorum(&channel, "q").await;
     let begun = Instant::now();
     // No binding yet, and mandatory: it is routed when the time has come.
-    for (body, delay) in [("third", 7_000), ("first", 5_000), ("second", 6_000)] {
+    for (body, delay) in [("third", 17_000), ("first", 15_000), ("second", 16_000)] {
         let published = publish(&channel, "later", "a.b", body, int(delay)).await;
         assert_eq!(published, Ok(true), "{body}");
     }
@@ -86,7 +86,7 @@ async fn exc_17_each_comes_at_its_time_whatever_happens_to_its_node() {
         1 => open(&cluster.amqp_uri(2)).await,
         _ => (connection, channel),
     };
-    for (body, after) in [("first", 5_000), ("second", 6_000), ("third", 7_000)] {
+    for (body, after) in [("first", 15_000), ("second", 16_000), ("third", 17_000)] {
         assert_eq!(next(&channel, "q").await, body.as_bytes());
         let took = begun.elapsed();
         figure(&format!("delayed by {after} ms"), took);
@@ -118,7 +118,7 @@ async fn exc_17_what_comes_is_as_it_was_published_but_for_the_sign() {
     bind(&channel, "at-once", "all", "").await;
     assert_eq!(publish(&channel, "all", "k", "x", int(300)).await, Ok(true));
     assert_eq!(next(&channel, "at-once").await, b"x");
-    eventually("the delayed copy", LIFECYCLE_BOUND, || async {
+    eventually("the delayed copy", || async {
         let got = channel.basic_get("q".into(), Default::default()).await.expect("get");
         let Some(got) = got else { return Err("nothing yet".to_owned()) };
         assert_eq!(headers(&got.properties).get("x-delay"), Some(&AMQPValue::LongLongInt(-300)));

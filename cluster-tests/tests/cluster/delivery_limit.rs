@@ -7,16 +7,16 @@ use lapin::message::BasicGetMessage;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_with, int, open, open_confirming, publish_confirmed, text,
+    declare_with, int, open, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options};
+use quorate_cluster_tests::harness::{Cluster, Node, Options};
 
 /// The message, once it is back.
 async fn got(channel: &Channel, queue: &str) -> BasicGetMessage {
-    eventually("the message", LIFECYCLE_BOUND, || async {
+    eventually("the message", || async {
         let get = channel.basic_get(queue.into(), BasicGetOptions::default());
-        in_time("get", REQUEST_BOUND, get).await.expect("get").ok_or("nothing is ready".to_owned())
+        in_time("get", get).await.expect("get").ok_or("nothing is ready".to_owned())
     })
     .await
 }
@@ -45,7 +45,7 @@ async fn reject(channel: &Channel, message: &BasicGetMessage) {
 async fn is_gone(channel: &Channel, queue: &str) {
     // Commands of one channel are carried out in their order.
     let get = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true });
-    assert!(in_time("get", REQUEST_BOUND, get).await.expect("get").is_none());
+    assert!(in_time("get", get).await.expect("get").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::{Close, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
@@ -103,7 +103,7 @@ async fn mem_13_a_drained_node_leads_and_serves_nothing_until_it_is_revived() {
         let node = cluster.node(id);
         node.ready().await;
         Wire::open(&node.amqp_address()).await;
-        eventually("it leads again", LIFECYCLE_BOUND, || async {
+        eventually("it leads again", || async {
             let leads = leads(node).await;
             hold(leads > 0.0, || format!("{leads} groups"))
         })

@@ -10,7 +10,7 @@ use quorate_cluster_tests::harness::amqp::{
     declare_quorum, declare_with, int, open_confirming, publish_confirmed, ready, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use serde_json::{Value, json};
 
 /// The only change of a dry run, as setting, before, after and source.
@@ -60,7 +60,7 @@ async fn dry_runs_of_policies_say_what_then_happens() {
     assert_eq!(ready(&connection, "old").await, Ok(9));
     let set = ["set_policy", "t", "^old", &ttl.to_string()];
     cluster.ctl(1, &set).await.succeeded().expect("a policy");
-    eventually("all arrive", LIFECYCLE_BOUND, || async {
+    eventually("all arrive", || async {
         let counts = (ready(&connection, "old").await, ready(&connection, "dead").await);
         hold(counts == (Ok(0), Ok(9)), || format!("{counts:?}"))
     })
@@ -82,7 +82,7 @@ async fn dry_runs_of_policies_say_what_then_happens() {
         .await
         .succeeded()
         .expect("a policy");
-    eventually("the queue ends", LIFECYCLE_BOUND, || async {
+    eventually("the queue ends", || async {
         let left = ready(&connection, "other").await;
         hold(left == Err(Some(404)), || format!("{left:?}"))
     })

@@ -197,14 +197,12 @@ async fn exc_09_and_exq_06_an_auto_delete_exchange_goes_with_its_last_binding() 
         owner.close(200, "bye".into()).await.expect("close-ok");
     }
     // The queue went with its connection, and both exchanges with it.
-    quorate_cluster_tests::harness::wait::eventually(
-        "both exchanges go",
-        std::time::Duration::from_secs(10),
-        async || match (exists(&uri, "inner").await, exists(&uri, "outer").await) {
+    quorate_cluster_tests::harness::wait::eventually("both exchanges go", async || {
+        match (exists(&uri, "inner").await, exists(&uri, "outer").await) {
             (false, false) => Ok(()),
             there => Err(format!("{there:?}")),
-        },
-    )
+        }
+    })
     .await;
     assert!(exists(&uri, "never-bound").await);
     declare_quorum(&channel, "q").await;

@@ -11,7 +11,7 @@ use quorate_cluster_tests::harness::amqp::{
     open_confirming, persistent, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_beyond_the_budget_are_on_disk_and_come_back_in_order() {
@@ -83,7 +83,7 @@ async fn nam_8_what_was_under_way_to_a_process_that_died_is_returned() {
     let sent = publisher.basic_publish("".into(), queue, mandatory, b"late", persistent()).await;
     let sent = sent.expect("sent");
     cluster.node(2).kill9();
-    let confirm = in_time("a confirm", LIFECYCLE_BOUND, sent).await.expect("a confirm");
+    let confirm = in_time("a confirm", sent).await.expect("a confirm");
     assert!(confirm.take_message().is_some(), "returned, since its queue has ended");
 }
 
@@ -132,7 +132,7 @@ async fn let_4_a_dead_letter_for_an_ended_queue_without_an_entry_keeps_no_other_
         );
         assert!(publish.await.expect("sent").await.expect("a confirm").is_ack());
     }
-    eventually("the second letter arrives", LIFECYCLE_BOUND, || async {
+    eventually("the second letter arrives", || async {
         hold(get(&channel, "target").await.is_some(), || "nothing".to_owned())
     })
     .await;

@@ -7,7 +7,7 @@ use quorate_cluster_tests::harness::amqp::{
     publish_confirmed, publish_with, ready, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
+use quorate_cluster_tests::harness::{Cluster, Options, scale};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +58,7 @@ async fn q_21_a_million_that_expire_together_hold_nobody_up() {
         let set = ["set_policy", "ttl", "^many", r#"{"message-ttl":1}"#];
         cluster.ctl(3, &set).await.succeeded().expect("set");
         let begun = Instant::now();
-        eventually("all have expired", LIFECYCLE_BOUND, || async {
+        eventually("all have expired", || async {
             let left = ready().await?;
             hold(left == 0, || format!("{left} of {count} are left"))
         })

@@ -37,7 +37,7 @@ async fn under_load_with(options: Options) -> (Cluster, u64, Load) {
     (cluster, leader, load)
 }
 
-/// Waits until the load flows again; how long it did not since `from` must be within the bound.
+/// Waits until the load flows again; tells how long it did not since `from`.
 async fn flows_again(load: &Load, from: Duration, bound: scale::Bound<Duration>) {
     load.confirms(2_000).await;
     load.delivers(2_000).await;
@@ -89,9 +89,9 @@ async fn a_frozen_leader_is_replaced_and_comes_back_harmless() {
 /// take at least twice as long as the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_leader_is_replaced_right_after_its_lease() {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(10);
     let options = Options::alone();
-    let options = options.with("--election-min-ms", "2999").with("--election-max-ms", "3000");
+    let options = options.with("--election-min-ms", "9999").with("--election-max-ms", "10000");
     let (cluster, leader, load) = under_load_with(options).await;
     let from = load.history().now();
     cluster.node(leader).pause();

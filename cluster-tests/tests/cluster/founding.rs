@@ -5,14 +5,14 @@
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::fs;
 
 /// Waits until a node has said that it has taken a charter, which is formed or not yet.
 async fn has_taken(cluster: &Cluster, id: u64, is_formed: bool) {
     let field = format!("is_formed={is_formed}");
     let says = |line: &str| line.contains("has taken a charter") && line.contains(&field);
-    eventually(&format!("node {id} has taken a charter, {field}"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("node {id} has taken a charter, {field}"), || async {
         let log = cluster.node(id).log();
         hold(log.lines().any(says), || log.clone())
     })

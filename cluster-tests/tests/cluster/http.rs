@@ -8,13 +8,13 @@ use lapin::options::{
 };
 use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, declare_with, durable, exclusive, get, int, of_type, open,
-    open_confirming, persistent, publish_confirmed, publish_with, text,
+    declare_quorum, declare_with, durable, exclusive, get, int, of_type, open, open_confirming,
+    persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::http::{self, get_as_guest};
 use quorate_cluster_tests::harness::metrics::Metrics;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
+use quorate_cluster_tests::harness::{Cluster, Options, Port};
 use std::collections::BTreeMap;
 
 /// Everything that is counted, summed over the nodes of the cluster.
@@ -65,7 +65,7 @@ async fn consume(channel: &Channel, queue: &str, count: usize, no_ack: bool) {
     let consumer = channel.basic_consume(queue.into(), "taker".into(), options, <_>::default());
     let mut consumer = consumer.await.expect("consume-ok");
     for _ in 0..count {
-        let next = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+        let next = in_time("a delivery", consumer.next()).await;
         let delivery = next.expect("a consumer").expect("a delivery");
         if !no_ack {
             delivery.ack(BasicAckOptions::default()).await.expect("ack");
@@ -229,7 +229,7 @@ async fn counted(
     before: &BTreeMap<String, f64>,
     expected: &BTreeMap<String, f64>,
 ) {
-    eventually("what happened is counted", LIFECYCLE_BOUND, || async {
+    eventually("what happened is counted", || async {
         let now = counts(cluster).await;
         let more = |key: &String| now.get(key).zip(before.get(key)).map(|(now, was)| now - was);
         let wrong: Vec<_> = expected
@@ -355,7 +355,7 @@ async fn health_tells_a_live_node_from_a_ready_one() {
     assert_eq!(status("/no/such/page").await, 404);
     cluster.node(2).kill9();
     cluster.node(3).kill9();
-    eventually("a minority is not ready", LIFECYCLE_BOUND, || async {
+    eventually("a minority is not ready", || async {
         let ready = status("/health/ready").await;
         hold(ready == 503, || format!("{ready}"))
     })

@@ -5,7 +5,7 @@
 use crate::members::{at_rest_on, has_members, says};
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -28,7 +28,7 @@ fn text(output: &Output) -> String {
 /// A queue whose leader is node 3, which so has all that is confirmed.
 async fn queue_led_by_3(cluster: &Cluster) -> String {
     let (connection, channel) = open_confirming(&cluster.amqp_uri(3)).await;
-    let queue = eventually("node 3 leads a queue", LIFECYCLE_BOUND, || async {
+    let queue = eventually("node 3 leads a queue", || async {
         for number in 0..24 {
             let queue = format!("kept-{number}");
             declare_quorum(&channel, &queue).await;
@@ -47,7 +47,7 @@ async fn queue_led_by_3(cluster: &Cluster) -> String {
 }
 
 async fn has_messages(cluster: &Cluster, queue: &str, count: u64) {
-    eventually(&format!("{queue} has {count} messages"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("{queue} has {count} messages"), || async {
         let [messages] = cluster.counts(3, queue, ["messages"]).await?;
         hold(messages == count, || format!("{messages}"))
     })

@@ -10,8 +10,8 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, bind, connect_in_time, declare_exchange, declare_with, open, open_confirming,
-    persistent, text, while_connected,
+    bind, connect_in_time, declare_exchange, declare_with, open, open_confirming, persistent, text,
+    while_connected,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, scale};
@@ -19,8 +19,6 @@ use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// So long may the last letters take once nobody is killed any more.
-const REST_BOUND: Duration = Duration::from_secs(400);
 /// Letters of one round, and nodes killed: one in each.
 const ROUND: u64 = 800;
 const CHAIN: [&str; 3] = ["chain-1", "chain-2", "chain-3"];
@@ -55,7 +53,7 @@ async fn change_bindings(channel: &Channel, round: u64) {
     let unbind = async |queue: &str, step: &str, key: &str| {
         let (queue, step, key) = (queue.into(), step.into(), key.into());
         let unbound = channel.queue_unbind(queue, step, key, FieldTable::default());
-        in_time("an unbind", REQUEST_BOUND, unbound).await.expect("unbind-ok");
+        in_time("an unbind", unbound).await.expect("unbind-ok");
     };
     let (old, new) = if round.is_multiple_of(2) { (KEY, "#") } else { ("#", KEY) };
     // A second binding leads no second copy there.
@@ -122,7 +120,7 @@ async fn round(cluster: &Cluster, victim: u64, round: u64, letters: std::ops::Ra
     cluster.node(victim).kill9();
     change_bindings(&channel, round).await;
     for confirm in confirms {
-        let confirm = in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+        let confirm = in_time("a confirm", confirm).await.expect("a confirm");
         assert!(confirm.is_ack(), "{confirm:?}");
     }
     cluster.node(victim).restart().await;
@@ -137,7 +135,7 @@ async fn take(channel: &Channel, queue: &str, count: u64) -> BTreeMap<Vec<u8>, u
     let mut consumer = consumer.await.expect("consume-ok");
     let mut seen = BTreeMap::new();
     for _ in 0..count {
-        let delivery = in_time("a letter", REQUEST_BOUND, consumer.next()).await;
+        let delivery = in_time("a letter", consumer.next()).await;
         let delivery = delivery.expect("the consumer goes on").expect("a letter");
         delivery.ack(BasicAckOptions::default()).await.expect("ack");
         *seen.entry(delivery.data).or_default() += 1;
@@ -148,7 +146,7 @@ async fn take(channel: &Channel, queue: &str, count: u64) -> BTreeMap<Vec<u8>, u
 
 /// Waits until the queues of the chain hold so many; waiting letters and those under way count.
 async fn hold_each(cluster: &Cluster, counts: [u64; 3]) {
-    eventually("the chain comes to rest", REST_BOUND, || async {
+    eventually("the chain comes to rest", || async {
         let mut found = [0; 3];
         for (found, queue) in found.iter_mut().zip(CHAIN) {
             [*found] = cluster.counts(1, queue, ["messages"]).await?;

@@ -9,7 +9,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::eventually;
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 
 const LENGTH: &str = "x-max-length";
@@ -123,7 +123,7 @@ async fn len_12_what_is_refused_is_a_dead_letter_too() {
             assert_eq!(publish_with(&channel, &queue, body.as_bytes(), plain()).await, taken);
         }
         for body in ["c", "d"] {
-            let letter = eventually("the refused one arrives", LIFECYCLE_BOUND, || async {
+            let letter = eventually("the refused one arrives", || async {
                 let got = channel.basic_get(dead.as_str().into(), no_ack()).await;
                 got.expect("get").ok_or_else(|| format!("{dead} is empty"))
             });

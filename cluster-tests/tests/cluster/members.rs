@@ -9,21 +9,17 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
 
 const QUEUE: &str = "members";
 
-/// Until all groups have moved: two at a time.
-pub(crate) const MOVED: Duration = Duration::from_secs(300);
-
 /// Waits until these nodes are the members, and all groups are where they shall be.
 pub(crate) async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
-    eventually(&format!("all groups rest on {nodes:?}"), MOVED, || async {
+    eventually(&format!("all groups rest on {nodes:?}"), || async {
         cluster.is_at_rest_on(1, nodes).await
     })
     .await;
@@ -31,7 +27,7 @@ pub(crate) async fn at_rest_on(cluster: &Cluster, nodes: &[u64]) {
 
 /// Waits until the cluster has members.
 pub(crate) async fn has_members(cluster: &Cluster) {
-    eventually("machine version 2", LIFECYCLE_BOUND, || async {
+    eventually("machine version 2", || async {
         let members = Members::by(cluster, 1).await?;
         hold(members.machine >= 2, || format!("{members:?}"))
     })
@@ -81,7 +77,7 @@ async fn serves(node: &Node) {
 
 /// Waits until the log of a node has this text.
 pub(crate) async fn says(node: &Node, text: &str) {
-    eventually(&format!("node {} says {text:?}", node.id()), LIFECYCLE_BOUND, || async {
+    eventually(&format!("node {} says {text:?}", node.id()), || async {
         hold(node.log().contains(text), || node.log())
     })
     .await;
@@ -101,7 +97,7 @@ async fn forget_drained(cluster: &Cluster, id: u64) {
 async fn forget_with(cluster: &Cluster, id: u64, options: &[&str]) {
     let node = id.to_string();
     let forget = [&["forget_cluster_node", node.as_str()], options].concat();
-    eventually(&format!("node {id} is forgotten with {options:?}"), MOVED, || async {
+    eventually(&format!("node {id} is forgotten with {options:?}"), || async {
         cluster.ctl(1, &forget).await.succeeded().map(|_| ())
     })
     .await;
@@ -165,7 +161,7 @@ async fn mem_10_a_node_that_lost_its_disk_waits_until_it_is_replaced_by_name() {
     let ready = node.get("/health/ready").await;
     assert!(ready.is_err() || ready.is_ok_and(|it| it.status == 503), "it serves unasked");
 
-    eventually("node 3 is replaced", LIFECYCLE_BOUND, || async {
+    eventually("node 3 is replaced", || async {
         cluster.ctl(1, &["replace_cluster_node", "3"]).await.succeeded().map(|_| ())
     })
     .await;
@@ -237,7 +233,7 @@ async fn mem_11_no_node_is_forgotten_while_another_that_its_groups_need_is_away(
 
 /// Waits until node 1 knows that another one has died.
 async fn notices(cluster: &Cluster, dead: u64) {
-    eventually(&format!("node 1 notices that node {dead} is away"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("node 1 notices that node {dead} is away"), || async {
         let members = Members::by(cluster, 1).await?;
         hold(!members.runs(dead), || format!("{members:?}"))
     })
@@ -274,7 +270,7 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
     let node = cluster.node(1);
     node.kill9();
     node.spawn();
-    eventually("it waits for the leader of that group", LIFECYCLE_BOUND, || async {
+    eventually("it waits for the leader of that group", || async {
         let ready = node.get("/health/ready").await?;
         hold(ready.body.contains("no leader in group"), || format!("{ready:?}"))
     })
@@ -296,7 +292,7 @@ async fn a_node_is_ready_though_a_group_has_lost_its_majority_for_long() {
         cluster.node(*node).spawn();
     }
     cluster.ready().await;
-    eventually("all queues have leaders", LIFECYCLE_BOUND, || async {
+    eventually("all queues have leaders", || async {
         let (status, answer) = api(&cluster, 1, USER, ("GET", check), "").await;
         hold(status == 200, || answer.to_string())
     })

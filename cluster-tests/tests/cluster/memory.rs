@@ -4,12 +4,10 @@
 
 use crate::attacks::{MIB, fan, publish, small};
 use lapin::BasicProperties;
-use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, open_confirming, persistent,
-};
+use quorate_cluster_tests::harness::Cluster;
+use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, persistent};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND};
 use std::time::Duration;
 
 /// What is not yet sent of a message to many queues waits while the node is low on disk, and is sent
@@ -39,7 +37,7 @@ async fn a_fan_out_waits_while_an_alarm_is_on() {
     };
     // What was on its way when the alarm came on arrives; then nothing more does.
     let seen = std::cell::Cell::new(0);
-    let before = eventually("no more arrive", LIFECYCLE_BOUND, async || {
+    let before = eventually("no more arrive", async || {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let (now, before) = (ready().await, seen.get());
         seen.set(now);
@@ -51,7 +49,7 @@ async fn a_fan_out_waits_while_an_alarm_is_on() {
     let all = QUEUES as u64;
     assert!(before < all, "all {before} were sent before the alarm: it has shown nothing");
     limit("1MB").await;
-    let confirm = in_time("the confirm", LIFECYCLE_BOUND, confirm).await.expect("a confirm");
+    let confirm = in_time("the confirm", confirm).await.expect("a confirm");
     assert!(confirm.is_ack(), "{confirm:?}");
     assert_eq!(ready().await, all);
 }
@@ -73,7 +71,7 @@ async fn who_holds_most_is_closed_with_506_and_that_is_counted() {
             channel.basic_publish("".into(), "waits".into(), <_>::default(), &body, persistent());
         sent.await.expect("sent").await.expect("a confirm")
     };
-    let confirm = in_time("a confirm", REQUEST_BOUND, published).await;
+    let confirm = in_time("a confirm", published).await;
     assert!(confirm.is_ack(), "{confirm:?}");
     let close = holder.closed().await.expect("connection.close");
     assert_eq!(close.code, 506, "{close:?}");

@@ -11,7 +11,7 @@ use quorate_cluster_tests::harness::amqp::{
 use quorate_cluster_tests::harness::http::get_as_guest;
 use quorate_cluster_tests::harness::metrics::Metrics;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options};
+use quorate_cluster_tests::harness::{Cluster, Node, Options};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -92,11 +92,16 @@ async fn queues_and_peers_have_their_metrics() {
     }
     let loading = tokio::spawn(load(channel));
     let (_holding, holder) = open(&cluster.amqp_uri(2)).await;
-    let held = eventually("a message is there", LIFECYCLE_BOUND, || async {
+    let held = eventually("a message is there", || async {
         let got = holder.basic_get("b".into(), BasicGetOptions { no_ack: false }).await;
         got.expect("get").ok_or_else(|| "queue b is empty".to_owned())
     });
     let _held = held.await;
+    eventually("the last queue has a message", || async {
+        let [ready] = cluster.counts(1, QUEUES[3], ["messages_ready"]).await?;
+        hold(ready > 0, || "it is empty".to_owned())
+    })
+    .await;
     let mut of_queues = Metrics::default();
     for node in cluster.nodes() {
         let metrics = scrape(node, "/metrics", "aggregated").await;
@@ -200,7 +205,7 @@ async fn rates_are_those_of_the_whole_cluster() {
     for node in cluster.nodes() {
         for (path, field) in positive {
             let what = format!("node {}: {path} {field}", node.id());
-            eventually(&what, LIFECYCLE_BOUND, || async {
+            eventually(&what, || async {
                 let value = api(node, path).await;
                 hold(number(&value, field) > 0.0, || format!("{what} is not positive"))
             })
@@ -209,7 +214,7 @@ async fn rates_are_those_of_the_whole_cluster() {
         let path =
             "/api/queues/%2F/a?msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1";
         for field in ["/message_stats/publish_details/samples", "/messages_details/samples"] {
-            eventually("there are samples", LIFECYCLE_BOUND, || async {
+            eventually("there are samples", || async {
                 let value = api(node, path).await;
                 let samples = value.pointer(field).and_then(Value::as_array);
                 let there = samples.is_some_and(|samples| !samples.is_empty());

@@ -12,7 +12,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::time::{Duration, Instant};
 
 /// NAM 7: a leader that was cut off compares names with queues when it is back, and its copy of the
@@ -89,7 +89,7 @@ async fn nam_05_a_node_that_was_stopped_routes_nothing_by_what_it_knew_before() 
         // It is in the socket by then, in all likelihood; the node reads it when it goes on.
         tokio::time::sleep(Duration::from_millis(50)).await;
         cluster.node(stopped).resume();
-        let confirmed = in_time("a confirm", LIFECYCLE_BOUND, publish).await.expect("a publisher");
+        let confirmed = in_time("a confirm", publish).await.expect("a publisher");
         if let Confirmation::Ack(Some(_)) = confirmed.expect("a confirm") {
             unroutable.push(round);
         }
@@ -124,7 +124,7 @@ async fn nam_08_an_exclusive_name_whose_client_went_away_midway_is_free_again() 
     let begun = Instant::now();
     for number in 0..NAMES {
         let name = format!("mine-{number}");
-        eventually("the name is free", Duration::from_secs(10), || async {
+        eventually("the name is free", || async {
             let channel = connection.create_channel().await.map_err(|error| error.to_string())?;
             let declared = channel
                 .queue_declare(name.as_str().into(), exclusive(), FieldTable::default())

@@ -8,12 +8,12 @@ use lapin::options::{BasicQosOptions, ExchangeDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionProperties, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, consume, declare_exchange, declare_quorum, durable, exclusive, int,
-    open, open_confirming, publish_confirmed, text,
+    arguments, consume, declare_exchange, declare_quorum, durable, exclusive, int, open,
+    open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 async fn with(flag: &str, value: &str) -> Cluster {
     Cluster::start(1, Options::default().with(flag, value)).await
@@ -25,11 +25,11 @@ async fn conn_20_a_node_takes_no_more_connections_than_it_may_have() {
     let (first, _channel) = open(&cluster.amqp_uri(1)).await;
     let uri = cluster.amqp_uri(1);
     let connect = || Connection::connect(&uri, ConnectionProperties::default());
-    let refused = in_time("an answer", REQUEST_BOUND, connect()).await.expect_err("one too many");
+    let refused = in_time("an answer", connect()).await.expect_err("one too many");
     let words = "NOT_ALLOWED - connection refused: node connection limit (1) is reached";
     assert!(refused.to_string().contains(words), "{refused}");
-    in_time("a close", REQUEST_BOUND, first.close(200, "".into())).await.expect("close-ok");
-    eventually("room again", LIFECYCLE_BOUND, || async {
+    in_time("a close", first.close(200, "".into())).await.expect("close-ok");
+    eventually("room again", || async {
         connect().await.map(drop).map_err(|error| error.to_string())
     })
     .await;
@@ -40,7 +40,7 @@ async fn chn_03_a_nodes_channels_are_limited_over_all_connections() {
     let cluster = with("--channel-max-per-node", "2").await;
     let (_one, _first) = open(&cluster.amqp_uri(1)).await;
     let (other, _second) = open(&cluster.amqp_uri(1)).await;
-    let third = in_time("an answer", REQUEST_BOUND, other.create_channel()).await;
+    let third = in_time("an answer", other.create_channel()).await;
     let said = third.expect_err("one too many").to_string();
     let words = "NOT_ALLOWED - number of channels opened on node '";
     assert!(said.contains(words), "{said}");
@@ -95,10 +95,10 @@ async fn qos_02_consumers_of_a_channel_without_a_prefetch_have_the_nodes() {
     }
     let mut by_default = consume(&channel, "q").await;
     for body in 0..2_u8 {
-        let delivery = in_time("a delivery", REQUEST_BOUND, by_default.next()).await;
+        let delivery = in_time("a delivery", by_default.next()).await;
         assert_eq!(delivery.expect("it goes on").expect("a delivery").data, [body]);
     }
-    eventually("two of five assigned", LIFECYCLE_BOUND, || async {
+    eventually("two of five assigned", || async {
         let columns = ["list_queues", "messages_ready", "messages_unacknowledged"];
         let rows = cluster.rows(1, &columns).await?;
         let counts = rows.first().map(|row| columns[1..].iter().map(|&it| ctl::text(row, it)));
@@ -110,7 +110,7 @@ async fn qos_02_consumers_of_a_channel_without_a_prefetch_have_the_nodes() {
     channel.basic_qos(0, BasicQosOptions::default()).await.expect("qos-ok");
     let mut unlimited = consume(&channel, "q").await;
     for body in 2..5_u8 {
-        let delivery = in_time("a delivery", REQUEST_BOUND, unlimited.next()).await;
+        let delivery = in_time("a delivery", unlimited.next()).await;
         assert_eq!(delivery.expect("it goes on").expect("a delivery").data, [body]);
     }
 }

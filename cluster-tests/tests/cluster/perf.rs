@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use quorate_cluster_tests::harness::wait::in_time;
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::process::Output;
 
 /// Runs it with this value of `QUORATE_URI`.
@@ -11,7 +11,7 @@ async fn perf(cluster: &Cluster, uri: &str, flags: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(cluster.binary());
     command.args(["perf", "--messages", "100", "--verify"]).args(flags);
     command.env("QUORATE_URI", uri).kill_on_drop(true);
-    in_time("perf", LIFECYCLE_BOUND, command.output()).await.expect("perf starts")
+    in_time("perf", command.output()).await.expect("perf starts")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,12 +11,12 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, Consumer, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, bind, code, declare_exchange, declare_quorum, exclusive, get, open,
-    open_confirming, passive, persistent, publish_confirmed, publish_with, text,
+    arguments, bind, code, declare_exchange, declare_quorum, exclusive, get, open, open_confirming,
+    passive, persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::dead_letters::{arrives, reject_one};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 async fn done(cluster: &Cluster, args: &[&str]) {
     let output = cluster.ctl(1, args).await;
@@ -42,7 +42,7 @@ fn uri(cluster: &Cluster, node: u64) -> String {
 }
 
 async fn channel_of(connection: &Connection) -> Channel {
-    let channel = in_time("a channel", REQUEST_BOUND, connection.create_channel()).await;
+    let channel = in_time("a channel", connection.create_channel()).await;
     channel.expect("open-ok")
 }
 
@@ -59,7 +59,7 @@ async fn publish(
     let body = key.as_bytes();
     let sent = channel.basic_publish(exchange.into(), key.into(), options, body, properties).await;
     let confirm = match sent {
-        Ok(confirm) => in_time("a confirm", REQUEST_BOUND, confirm).await,
+        Ok(confirm) => in_time("a confirm", confirm).await,
         Err(error) => Err(error),
     };
     confirm.map(drop).map_err(|error| error.to_string())
@@ -145,11 +145,11 @@ async fn acl_11_who_may_not_is_told_before_whose_it_is() {
 async fn consume(channel: &Channel, queue: &str) -> Consumer {
     let options = BasicConsumeOptions { no_ack: true, ..<_>::default() };
     let consumed = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    in_time("a consume", REQUEST_BOUND, consumed).await.expect("consume-ok")
+    in_time("a consume", consumed).await.expect("consume-ok")
 }
 
 async fn next(consumer: &mut Consumer) -> Option<Vec<u8>> {
-    let next = in_time("a delivery, or the end", LIFECYCLE_BOUND, consumer.next()).await;
+    let next = in_time("a delivery, or the end", consumer.next()).await;
     next.map(|delivery| delivery.expect("a delivery").data)
 }
 
@@ -172,24 +172,24 @@ async fn acl_12_conn_30_consumers_without_the_right_to_read_end_with_a_new_secre
     publish_confirmed(&guest, "lost", b"still").await;
     assert_eq!(next(&mut lost).await.as_deref(), Some(&b"still"[..]));
     let renewed = connection.update_secret("p".into(), "renewed".into());
-    in_time("update-secret-ok", REQUEST_BOUND, renewed).await.expect("update-secret-ok");
+    in_time("update-secret-ok", renewed).await.expect("update-secret-ok");
     assert_eq!(next(&mut lost).await, None, "it is cancelled");
     publish_confirmed(&guest, "kept", b"on").await;
     assert_eq!(next(&mut kept).await.as_deref(), Some(&b"on"[..]));
     // Its channel goes on; what comes to the queue stays there.
     let cancelled = other.basic_cancel(lost.tag(), BasicCancelOptions::default());
-    in_time("cancel-ok", REQUEST_BOUND, cancelled).await.expect("cancel-ok");
+    in_time("cancel-ok", cancelled).await.expect("cancel-ok");
     publish_confirmed(&guest, "lost", b"waits").await;
     assert_eq!(get(&guest, "lost").await.as_deref(), Some(&b"waits"[..]));
     // Without a row in the virtual host the secret is refused, and the connection ends.
     done(&cluster, &["clear_permissions", "u"]).await;
-    let refused = in_time("530", REQUEST_BOUND, connection.update_secret("p".into(), "".into()));
+    let refused = in_time("530", connection.update_secret("p".into(), "".into()));
     // The client library tells of the end to the one or to the other.
     if let Err(refused) = refused.await {
         let words = "New secret was refused by one of the backends";
         assert!(refused.to_string().contains(words), "{refused}");
     }
-    eventually("the connection's end", LIFECYCLE_BOUND, || async {
+    eventually("the connection's end", || async {
         hold(!connection.status().connected(), || "it is open".to_owned())
     })
     .await;

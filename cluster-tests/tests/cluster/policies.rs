@@ -5,12 +5,10 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use lapin::types::FieldTable;
-use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, beside, declare_quorum, durable, exclusive, open,
-};
+use quorate_cluster_tests::harness::amqp::{beside, declare_quorum, durable, exclusive, open};
 use quorate_cluster_tests::harness::ctl::{count, text};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
+use quorate_cluster_tests::harness::{Cluster, Options, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -92,10 +90,10 @@ async fn pol_04_opp_03_ctl_03_settings_reach_queues_of_every_kind_at_once() {
     declare_quorum(&channel, "quorum").await;
     for (queue, options) in [("classic", durable()), ("mine", exclusive())] {
         let declared = channel.queue_declare(queue.into(), options, FieldTable::default());
-        in_time("a declare", REQUEST_BOUND, declared).await.expect("declare-ok");
+        in_time("a declare", declared).await.expect("declare-ok");
     }
     let declared = channel.queue_declare("".into(), exclusive(), FieldTable::default());
-    let given = in_time("a declare", REQUEST_BOUND, declared).await.expect("declare-ok");
+    let given = in_time("a declare", declared).await.expect("declare-ok");
     let given = given.name().as_str().to_owned();
     let set = ["set_policy", "--priority", "3", "p", ".", r#"{"max-length":9,"expires":600000}"#];
     ok(&cluster, 1, &set).await;
@@ -213,7 +211,7 @@ async fn ctl_08_vlm_03_parameters_are_set_listed_and_cleared() {
 
 /// A node says so as soon as its copy of the catalog has it.
 async fn says(cluster: &Cluster, node: u64, args: &[&str], wanted: &str) {
-    eventually("the node says so", LIFECYCLE_BOUND, || async {
+    eventually("the node says so", || async {
         let said = ok(cluster, node, args).await;
         hold(said == wanted, || said.clone())
     })
@@ -231,7 +229,7 @@ async fn configured(cluster: &Cluster, node: u64) -> Result<Vec<u64>, String> {
 
 /// The same, once all groups have a leader.
 async fn all_configured(cluster: &Cluster, node: u64) -> Vec<u64> {
-    eventually("all leaders tell", LIFECYCLE_BOUND, || configured(cluster, node)).await
+    eventually("all leaders tell", || configured(cluster, node)).await
 }
 
 /// DESIGN §7: in force for all queues when the command returns, two seconds at most; and brought by a
@@ -271,7 +269,7 @@ async fn pol_04_pol_10_many_queues_take_a_policy_change_in_one_go() {
     cluster.node(3).spawn();
     cluster.ready().await;
     let last = *set.last().expect("queues");
-    eventually("all queues have the settings of before", LIFECYCLE_BOUND, async || {
+    eventually("all queues have the settings of before", async || {
         let cleared = configured(&cluster, 1).await?;
         hold(cleared.first() > Some(&last), || format!("{:?} of {last}", cleared.first()))
     })

@@ -11,7 +11,7 @@ use quorate_cluster_tests::harness::amqp::{
     open_confirming, persistent, publish_confirmed, publish_with, ready, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 const LENGTH: &str = "x-max-length";
 const TYPES: [&str; 2] = ["classic", "quorum"];
@@ -95,7 +95,7 @@ async fn opp_04_an_operator_policy_is_felt_and_not_compared() {
     let got = returning.basic_get("q".into(), <_>::default()).await.expect("get-ok");
     let requeue = lapin::options::BasicNackOptions { requeue: true, ..<_>::default() };
     got.expect("a message").delivery.nack(requeue).await.expect("sent");
-    eventually("it is given up", LIFECYCLE_BOUND, || async {
+    eventually("it is given up", || async {
         let [messages] = cluster.counts(1, "q", ["messages"]).await?;
         hold(messages == 1, || format!("{messages} messages"))
     })

@@ -10,10 +10,9 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::disk::{CallFault, CallFaults, LoopDisk};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 const QUEUE: &str = "kept";
 
@@ -86,7 +85,7 @@ async fn publish_until_the_power_is_cut(
 ) -> u64 {
     let goal = confirmed.count() + further;
     let publishing = tokio::spawn(publish(cluster.amqp_uri(1), first, bytes, confirmed.clone()));
-    eventually("confirms come", LIFECYCLE_BOUND, || {
+    eventually("confirms come", || {
         let have = confirmed.count();
         std::future::ready(hold(have >= goal, || format!("{have} of {goal}")))
     })
@@ -123,7 +122,7 @@ async fn of_nodes(nodes: u64, cycles: u32) {
         let wanted = confirmed.count() as u64;
         // A queue has no counts while its leadership moves to another node.
         let counts = || cluster.counts(1, QUEUE, ["messages"]);
-        let [messages] = eventually("the queue has counts", LIFECYCLE_BOUND, counts).await;
+        let [messages] = eventually("the queue has counts", counts).await;
         assert!(messages >= wanted, "cycle {cycle}: {messages} messages, {wanted} confirmed");
     }
     let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
@@ -162,7 +161,7 @@ async fn a_broker_that_does_not_sync_is_caught() {
     publish_until_the_power_is_cut(&cluster, &disk, 0, (200, 8), &confirmed).await;
     faults.set(1, CallFault::SyncLies, 0);
     cluster.node(1).spawn();
-    let lost = eventually("it is ready, or refuses", Duration::from_secs(60), || async {
+    let lost = eventually("it is ready, or refuses", || async {
         if !cluster.node(1).runs() {
             return Ok("refused".to_owned());
         }

@@ -7,12 +7,12 @@ use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
 use lapin::{Channel, Connection, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, consume, declare_quorum, declare_with, open, open_confirming, persistent,
-    publish_confirmed, text,
+    consume, declare_quorum, declare_with, open, open_confirming, persistent, publish_confirmed,
+    text,
 };
-use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::wait::{HANGS, eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::time::Duration;
 
 /// A consumer on a channel and a connection of its own.
@@ -32,7 +32,7 @@ async fn attach(cluster: &Cluster, node: u64, queue: &str, prefetch: u16) -> Cli
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     for _ in 0..count {
-        let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+        let delivery = in_time("a delivery", consumer.next()).await;
         taken.push(delivery.expect("the consumer goes on").expect("a delivery"));
     }
     taken
@@ -75,7 +75,7 @@ impl Eager {
         for queue in queues {
             client.wire.method(1, 60, 20, &wire::basic_consume(queue, false)).await;
             // Deliveries of the one before may come first.
-            while client.next(REQUEST_BOUND).await.expect("consume-ok") != (60, 21) {}
+            while client.next(HANGS).await.expect("consume-ok") != (60, 21) {}
         }
         client
     }
@@ -109,7 +109,7 @@ impl Eager {
     /// Takes until the limit, and a while more.
     async fn fill_up(&mut self) {
         while !self.is_full() {
-            self.next(REQUEST_BOUND).await.expect("a delivery");
+            self.next(HANGS).await.expect("a delivery");
         }
         assert_eq!(self.next(A_WHILE).await, None, "at the limit");
     }
@@ -125,7 +125,7 @@ async fn fill(cluster: &Cluster, queue: &str, count: u32) {
 
 async fn counts_are(cluster: &Cluster, queue: &str, ready: u64, unacked: u64) {
     let columns = ["messages_ready", "messages_unacknowledged"];
-    eventually("the queue's counts", LIFECYCLE_BOUND, || async {
+    eventually("the queue's counts", || async {
         let counts = cluster.counts(1, queue, columns).await?;
         hold(counts == [ready, unacked], || format!("{counts:?}, not {ready} and {unacked}"))
     })
@@ -180,7 +180,7 @@ async fn prefetch_is_never_exceeded_while_acks_flow() {
                 client.ack(more).await;
             }
             while client.received < 400 {
-                client.next(REQUEST_BOUND).await.expect("a delivery");
+                client.next(HANGS).await.expect("a delivery");
                 if client.is_full() || client.received.is_multiple_of(3) {
                     client.ack(1).await;
                 }
@@ -240,7 +240,7 @@ async fn fill_at_once(cluster: &Cluster, queue: &str, queue_type: &str, count: u
         confirms.push(sent.await.expect("sent"));
     }
     for confirm in confirms {
-        in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+        in_time("a confirm", confirm).await.expect("a confirm");
     }
 }
 
@@ -275,7 +275,7 @@ async fn qos_08_basic_qos_is_always_taken() {
         for (prefetch, global) in [(1, false), (0, false), (u16::MAX, false), (5, true), (0, true)]
         {
             let set = channel.basic_qos(prefetch, BasicQosOptions { global });
-            let set = in_time("qos-ok", REQUEST_BOUND, set).await;
+            let set = in_time("qos-ok", set).await;
             set.unwrap_or_else(|error| panic!("{prefetch}, global={global}: {error}"));
         }
     };

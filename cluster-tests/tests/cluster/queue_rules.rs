@@ -7,18 +7,18 @@ use lapin::options::{QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, bind, code, declare_with, durable, exclusive, get, int, open,
-    open_confirming, passive, publish_confirmed, ready, text,
+    arguments, bind, code, declare_with, durable, exclusive, get, int, open, open_confirming,
+    passive, publish_confirmed, ready, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use serde_json::json;
 
 const TYPES: [&str; 2] = ["classic", "quorum"];
 
 async fn channel_of(connection: &Connection) -> Channel {
-    let channel = in_time("a channel", REQUEST_BOUND, connection.create_channel()).await;
+    let channel = in_time("a channel", connection.create_channel()).await;
     channel.expect("open-ok")
 }
 
@@ -31,7 +31,7 @@ async fn declare(
 ) -> Result<(), String> {
     let channel = channel_of(connection).await;
     let declared = channel.queue_declare(queue.into(), options, with);
-    let declared = in_time("an answer", REQUEST_BOUND, declared).await;
+    let declared = in_time("an answer", declared).await;
     declared.map(drop).map_err(|error| error.to_string())
 }
 
@@ -158,12 +158,12 @@ async fn ndf_08_an_exclusive_queue_dies_with_its_node() {
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     assert_eq!(ready(&connection, "mine").await, Err(Some(405)));
     cluster.node(3).kill9();
-    eventually("it is gone for the others", LIFECYCLE_BOUND, || async {
+    eventually("it is gone for the others", || async {
         let found = ready(&connection, "mine").await;
         hold(found == Err(Some(404)), || format!("{found:?}"))
     })
     .await;
-    eventually("its bindings are gone", LIFECYCLE_BOUND, || async {
+    eventually("its bindings are gone", || async {
         let rows = cluster.rows(2, &["list_bindings"]).await?;
         let gone = rows.iter().all(|row| ctl::text(row, "destination_name") != "mine");
         hold(gone, || format!("{rows:?}"))

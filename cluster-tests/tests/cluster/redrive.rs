@@ -14,16 +14,14 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::dead_letters::{arrives, death, deaths, reject_one};
 use quorate_cluster_tests::harness::members::Members;
-use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure, scale};
+use quorate_cluster_tests::harness::wait::{HANGS, eventually, hold, in_time};
+use quorate_cluster_tests::harness::{Cluster, Options, figure, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A leader is killed this often while dead letters are put back.
 const KILL: Duration = Duration::from_secs(10);
-/// No run takes longer.
-const RUN_BOUND: Duration = Duration::from_secs(3_600);
 
 /// A cluster of three whose machine knows tasks (MEM 15).
 pub(crate) async fn cluster_of_three() -> Cluster {
@@ -34,14 +32,14 @@ pub(crate) async fn cluster_of_three() -> Cluster {
 
 /// Waits until the cluster's machine knows tasks.
 pub(crate) async fn knows_tasks(cluster: &Cluster) {
-    eventually("machine version 3", LIFECYCLE_BOUND, || async {
+    eventually("machine version 3", || async {
         let members = Members::by(cluster, 1).await?;
         hold(members.machine >= 3, || format!("{members:?}"))
     })
     .await;
 }
 
-/// A kill and a restart may take that long.
+/// A kill and a restart may take that long, where it is judged how often nodes are killed.
 const ROUND: Duration = Duration::from_secs(5);
 
 async fn declare_work(channel: &Channel) {
@@ -78,11 +76,16 @@ async fn park(cluster: &Cluster, channel: &Channel, count: u64) {
     for confirm in confirms {
         assert!(confirm.await.expect("a confirm").is_ack());
     }
-    eventually("all messages are parked", RUN_BOUND, || async {
-        let [parked] = cluster.counts(1, "parking", ["messages_ready"]).await?;
-        hold(parked == count, || format!("{parked} of {count}"))
-    })
-    .await;
+    // Of a million some are parked at any time.
+    let mut parked = 0;
+    while parked < count {
+        parked = eventually("more messages are parked", || async {
+            let [now] = cluster.counts(1, "parking", ["messages_ready"]).await?;
+            hold(now > parked, || format!("{now} of {count}")).map(|()| now)
+        })
+        .await;
+    }
+    assert_eq!(parked, count);
 }
 
 /// A task, as a running node tells.
@@ -97,14 +100,19 @@ async fn task(cluster: &Cluster, id: &str) -> Result<Value, String> {
 /// queue, or that of the queue that the letters go back to; the spared node has the clients, so a third
 /// node is killed if it leads both.
 async fn kill_leaders(cluster: &Cluster, id: &str, every: Duration, spared: u64) -> (u32, u32) {
-    let ((mut kills, mut of_leaders), begun) = ((0, 0), Instant::now());
-    let mut next = begun + every;
+    let (mut kills, mut of_leaders) = (0, 0);
+    let mut next = Instant::now() + every;
+    let (mut seen, mut since) = (None, Instant::now());
     loop {
         let state = task(cluster, id).await;
         if state.as_ref().is_ok_and(|task| task["state"] == json!("done")) {
             return (kills, of_leaders);
         }
-        assert!(begun.elapsed() < RUN_BOUND, "{state:?}");
+        let moved = state.as_ref().ok().map(|task| task["moved"].clone());
+        if moved.is_some() && moved != seen {
+            (seen, since) = (moved, Instant::now());
+        }
+        assert!(since.elapsed() < HANGS, "it moves no more: {state:?}");
         if Instant::now() >= next {
             next = Instant::now() + every;
             let leaders = [cluster.leader_of("parking").await, cluster.leader_of("work").await];
@@ -123,7 +131,7 @@ async fn drain(channel: &Channel, count: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut consumer = consume(channel, "work").await;
     while (numbers.len() as u64) < count {
-        let got = in_time("a message", LIFECYCLE_BOUND, consumer.next()).await;
+        let got = in_time("a message", consumer.next()).await;
         let got = got.expect("a message").expect("a delivery");
         let number = std::str::from_utf8(&got.data).expect("text").parse().expect("a number");
         numbers.push(number);
@@ -154,7 +162,7 @@ async fn redrive_under_kills(count: u64, rate: &[&str], every: Duration) {
     let took = begun.elapsed();
     // A killed node comes back before the next is killed.
     let rounds = took.as_secs_f64() / (2.0 * every.max(ROUND).as_secs_f64());
-    let least = rounds.max(1.0) as u32;
+    let least = if scale::acceptance() { rounds.max(1.0) as u32 } else { 1 };
     assert!(kills >= least, "{kills} nodes were killed in {took:?}, not {least}");
     assert!(of_leaders > 0, "none of the {kills} killed nodes led");
     figure(
@@ -165,7 +173,7 @@ async fn redrive_under_kills(count: u64, rate: &[&str], every: Duration) {
     let counts = ["taken", "moved", "skipped", "no_target", "under_way"].map(|it| &ended[it]);
     let expected = [json!(count), json!(count), json!(0), json!(0), json!(0)];
     assert_eq!(counts, expected.each_ref());
-    eventually("the parking queue is empty", LIFECYCLE_BOUND, || async {
+    eventually("the parking queue is empty", || async {
         let [parked] = cluster.counts(1, "parking", ["messages"]).await?;
         let [back] = cluster.counts(1, "work", ["messages_ready"]).await?;
         hold((parked, back) == (0, count), || format!("{parked} parked, {back} back"))
@@ -203,7 +211,7 @@ async fn post(cluster: &Cluster, path: &str, body: &Value) -> (u16, Value) {
 
 /// Waits until a task has that state.
 async fn reaches(cluster: &Cluster, id: &Value, state: &str) -> Value {
-    eventually(&format!("task {id} is {state}"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("task {id} is {state}"), || async {
         let task = task(cluster, &id.to_string()).await?;
         hold(task["state"] == json!(state), || task.to_string())?;
         Ok(task)
@@ -248,7 +256,7 @@ async fn let_01_only_what_matches_is_moved_or_deleted() {
     }
     // It has not died, so it is not put back.
     publish_confirmed(&channel, "parking", b"alive").await;
-    eventually("all are parked", LIFECYCLE_BOUND, || async {
+    eventually("all are parked", || async {
         let [parked] = cluster.counts(1, "parking", ["messages_ready"]).await?;
         hold(parked == 6, || format!("{parked}"))
     })
@@ -293,11 +301,11 @@ async fn let_04_a_message_without_a_target_stays_and_tasks_are_paused_and_cancel
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_work(&channel).await;
     park(&cluster, &channel, 200).await;
-    let begun = ctl(&cluster, 1, &["redrive", "parking", "--no-wait", "--rate", "20"]).await;
+    let begun = ctl(&cluster, 1, &["redrive", "parking", "--no-wait", "--rate", "5"]).await;
     let id = &begun["id"];
     let (status, paused) = post(&cluster, &format!("tasks/{id}/pause"), &Value::Null).await;
     assert_eq!((status, &paused["state"]), (200, &json!("paused")));
-    let left = eventually("it takes no more", LIFECYCLE_BOUND, || async {
+    let left = eventually("it takes no more", || async {
         let [before] = cluster.counts(1, "parking", ["messages"]).await?;
         tokio::time::sleep(Duration::from_millis(600)).await;
         let [after] = cluster.counts(1, "parking", ["messages"]).await?;
@@ -308,7 +316,7 @@ async fn let_04_a_message_without_a_target_stays_and_tasks_are_paused_and_cancel
     assert!(left > 100, "{left} are left");
     let resumed = cluster.ctl(2, &["resume_task", &id.to_string()]).await;
     assert!(resumed.succeeded().expect("resumed").stdout.contains("is running"));
-    eventually("it goes on", LIFECYCLE_BOUND, || async {
+    eventually("it goes on", || async {
         let [now] = cluster.counts(1, "parking", ["messages"]).await?;
         hold(now < left, || format!("{now} of {left}"))
     })
@@ -317,7 +325,7 @@ async fn let_04_a_message_without_a_target_stays_and_tasks_are_paused_and_cancel
     let again = cluster.ctl(3, &["resume_task", &id.to_string()]).await;
     assert!(again.stderr.contains("has ended: it is cancelled"), "{again:?}");
     channel.queue_delete("work".into(), QueueDeleteOptions::default()).await.expect("deleted");
-    let [left] = eventually("nothing is under way", LIFECYCLE_BOUND, || async {
+    let [left] = eventually("nothing is under way", || async {
         let task = task(&cluster, &id.to_string()).await?;
         hold(task["under_way"] == json!(0), || task.to_string())?;
         cluster.counts(1, "parking", ["messages_ready"]).await

@@ -9,16 +9,12 @@ use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, Options, Port, write_secret};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
-
-/// A refusal needs no more than a look at the others.
-const REFUSAL_BOUND: Duration = Duration::from_secs(30);
 
 /// Starts `launch`, which must exit with a failure and a last word that has all of `words` in it.
 async fn refused(mut launch: Launch, words: &[&str]) {
     launch.log = launch.log.with_file_name("refused.log");
     let _ = fs::remove_file(&launch.log);
-    let status = Process::spawn(&launch).exit(REFUSAL_BOUND).await;
+    let status = Process::spawn(&launch).exit().await;
     let said = fs::read_to_string(&launch.log).unwrap_or_default();
     assert_eq!(status.code().map(|code| code != 0), Some(true), "{status}: {said}");
     let clear = said.lines().any(|line| {
@@ -35,7 +31,7 @@ async fn waits(mut launch: Launch, words: &[&str]) {
     launch.log = launch.log.with_file_name("waits.log");
     let _ = fs::remove_file(&launch.log);
     let mut process = Process::spawn(&launch);
-    eventually("it says why it is not let in", REFUSAL_BOUND, || async {
+    eventually("it says why it is not let in", || async {
         let said = fs::read_to_string(&launch.log).unwrap_or_default();
         hold(said.lines().any(|line| words.iter().all(|word| line.contains(word))), || said.clone())
     })
@@ -233,7 +229,7 @@ async fn two_that_lost_their_data(cluster: &Cluster, survivor_runs: bool) {
     if !survivor_runs {
         // A majority, of nodes that know nothing: nothing comes of it.
         for id in [1, 2] {
-            eventually("a node waits for node 3", REFUSAL_BOUND, || async {
+            eventually("a node waits for node 3", || async {
                 let log = cluster.node(id).log();
                 let line =
                     |line: &str| line.contains("may know of a cluster") && line.contains("node=3");
@@ -244,7 +240,7 @@ async fn two_that_lost_their_data(cluster: &Cluster, survivor_runs: bool) {
         cluster.node(3).spawn();
     }
     for id in [1, 2] {
-        eventually("node 3 cannot let a node in alone", REFUSAL_BOUND, || async {
+        eventually("node 3 cannot let a node in alone", || async {
             let log = cluster.node(id).log();
             hold(log.contains("no majority of the nodes has answered"), || log.clone())
         })

@@ -10,8 +10,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, code, declare_quorum, durable, int, open, open_confirming, passive,
-    text,
+    arguments, code, declare_quorum, durable, int, open, open_confirming, passive, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, Options};
@@ -21,11 +20,11 @@ const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
 async fn consume(channel: &Channel, queue: &str, no_ack: bool) -> lapin::Result<Consumer> {
     let options = BasicConsumeOptions { no_ack, ..BasicConsumeOptions::default() };
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    in_time("consume-ok", REQUEST_BOUND, consumer).await
+    in_time("consume-ok", consumer).await
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
-    let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+    let delivery = in_time("a delivery", consumer.next()).await;
     delivery.expect("the consumer goes on").expect("a delivery")
 }
 
@@ -41,7 +40,7 @@ async fn answer(channel: &Channel, name: &ShortString, body: &[u8]) -> Option<Sh
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let properties = BasicProperties::default().with_correlation_id("7".into());
     let sent = channel.basic_publish("".into(), name.clone(), options, body, properties);
-    let confirm = in_time("a confirm", REQUEST_BOUND, sent.await.expect("sent")).await;
+    let confirm = in_time("a confirm", sent.await.expect("sent")).await;
     let confirm = confirm.expect("a confirm");
     assert!(confirm.is_ack(), "{confirm:?}");
     confirm.take_message().map(|returned| returned.delivery.routing_key.clone())
@@ -138,7 +137,7 @@ async fn drt_05_a_name_is_a_queue_while_its_channel_lives_and_cannot_be_bound() 
         )
         .await;
     drop(refused);
-    eventually("DRT-03 closes the channel", REQUEST_BOUND, || async {
+    eventually("DRT-03 closes the channel", || async {
         hold(!client.status().connected(), || "it is open".to_owned())
     })
     .await;
@@ -199,7 +198,7 @@ async fn drt_07_a_reply_is_shown_as_it_was_sent() {
             let options = BasicPublishOptions::default();
             let publish =
                 server.basic_publish("".into(), name.clone(), options, body, sent.clone());
-            let confirm = in_time("a confirm", REQUEST_BOUND, publish.await.expect("sent")).await;
+            let confirm = in_time("a confirm", publish.await.expect("sent")).await;
             assert!(confirm.expect("a confirm").is_ack());
         }
         for body in [b"first", b"again"] {

@@ -8,11 +8,11 @@ use lapin::options::{BasicConsumeOptions, BasicGetOptions, BasicQosOptions, Basi
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, open, open_confirming, publish_confirmed,
+    declare_quorum, open, open_confirming, publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 const QUEUE: &str = "requeue";
 const MESSAGES: u32 = 20;
@@ -39,7 +39,7 @@ async fn holder(cluster: &Cluster, node: u64) -> (Connection, Channel, Vec<Deliv
     let mut consumer = consumer.await.expect("consume-ok");
     let mut held = Vec::new();
     for number in 0..SHOWN {
-        let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+        let delivery = in_time("a delivery", consumer.next()).await;
         let delivery = delivery.expect("the consumer goes on").expect("a delivery");
         assert_eq!(delivery.data, number.to_be_bytes());
         assert!(!delivery.redelivered);
@@ -50,7 +50,7 @@ async fn holder(cluster: &Cluster, node: u64) -> (Connection, Channel, Vec<Deliv
 
 /// Takes all messages through a node: in order, the shown ones marked.
 async fn all_there_and_marked(cluster: &Cluster, node: u64) {
-    eventually("all messages are ready again", LIFECYCLE_BOUND, || async {
+    eventually("all messages are ready again", || async {
         let [ready] = cluster.counts(node, QUEUE, ["messages_ready"]).await?;
         hold(ready == u64::from(MESSAGES), || format!("{ready} ready"))
     })
@@ -109,7 +109,7 @@ async fn after_the_connection_is_lost() {
         }
         // No close of any kind.
         drop(wire);
-        eventually("all messages are ready again", LIFECYCLE_BOUND, || async {
+        eventually("all messages are ready again", || async {
             let [ready] = cluster.counts(node, QUEUE, ["messages_ready"]).await?;
             hold(ready == u64::from(MESSAGES), || format!("{ready} ready"))
         })

@@ -7,9 +7,9 @@ use lapin::options::BasicGetOptions;
 use quorate_cluster_tests::harness::amqp::{
     declare_quorum, open, open_confirming, persistent, publish_confirmed,
 };
-use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -78,7 +78,7 @@ async fn dlv_5_nothing_new_is_shown_while_the_leader_is_not_heard() {
     let mut client = Wire::open_channel(&cluster.node(1).amqp_address()).await;
     client.method(1, 60, 20, &wire::basic_consume(QUEUE, false)).await;
     client.expect(1, 60, 21).await;
-    eventually("all is assigned", LIFECYCLE_BOUND, || async {
+    eventually("all is assigned", || async {
         let [ready] = cluster.counts(2, QUEUE, ["messages_ready"]).await?;
         hold(ready == 0, || format!("{ready} ready"))
     })
@@ -104,7 +104,7 @@ async fn dlv_5_nothing_new_is_shown_while_the_leader_is_not_heard() {
             shown.take(&frame);
         }
     };
-    tokio::time::timeout(LIFECYCLE_BOUND, all).await.expect("all messages come");
+    in_time("all messages come", all).await;
     for (number, [fresh, _]) in &shown.counts {
         assert!(*fresh <= 1, "message {number} came {fresh} times unmarked");
     }
@@ -131,12 +131,12 @@ async fn dlv_5_the_answer_to_a_get_that_comes_too_late_is_not_shown() {
     let late = tokio::spawn(async move {
         late.basic_get(QUEUE.into(), BasicGetOptions { no_ack: true }).await
     });
-    eventually("the message is given to the get", LIFECYCLE_BOUND, || async {
+    eventually("the message is given to the get", || async {
         let [ready] = cluster.counts(other, QUEUE, ["messages_ready"]).await?;
         hold(ready == 0, || format!("{ready} ready"))
     })
     .await;
-    eventually("the message returns", LIFECYCLE_BOUND, || async {
+    eventually("the message returns", || async {
         // It is held, so that its body is still there.
         let got = gets.basic_get(QUEUE.into(), BasicGetOptions::default()).await;
         hold(matches!(got, Ok(Some(_))), || format!("{got:?}"))

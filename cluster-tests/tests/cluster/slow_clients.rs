@@ -6,16 +6,19 @@
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, persistent};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::{self, Wire, frame};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
-use std::ops::Range;
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::time::{Duration, Instant};
 
-/// 10 s, never earlier; on a busy machine later, but by no other rule's time.
-const DROPPED: Range<Duration> = Duration::from_millis(9_500)..Duration::from_secs(28);
+/// 10 s, less what the clock may be read too late; on a busy machine later.
+const DROPPED: Duration = Duration::from_millis(9_500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
-    let cluster = Cluster::start(1, Options::default()).await;
+    // No other rule ends a connection meanwhile.
+    let hour = "3600000";
+    let options =
+        Options::default().with("--amqp-heartbeat-s", "0").with("--write-timeout-ms", hour);
+    let cluster = Cluster::start(1, options.with("--operation-timeout-ms", hour)).await;
     let address = cluster.node(1).amqp_address();
     let dropped = |bytes: &'static [u8], and_start_ok: bool| {
         let address = address.clone();
@@ -27,7 +30,7 @@ async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
                 wire.expect(0, 10, 10).await;
                 wire.method(0, 10, 11, &wire::start_ok(&[])).await;
             }
-            wire.rest(DROPPED.end).await;
+            wire.rest().await;
             begun.elapsed()
         }
     };
@@ -40,7 +43,7 @@ async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
     for (what, took) in [("silent", silent), ("half", half), ("started", started), ("tuned", tuned)]
     {
         figure(&format!("{what}: dropped after"), took);
-        assert!(DROPPED.contains(&took), "{what}: dropped after {took:?}");
+        assert!(took > DROPPED, "{what}: dropped after {took:?}");
     }
 }
 
@@ -79,7 +82,7 @@ async fn consumers_that_stop_reading_cost_bounded_memory() {
     }
     // Settled: the counts no longer move.
     let last = std::cell::Cell::new([0; 2]);
-    eventually("the deaf consumers have what they are given", LIFECYCLE_BOUND, || async {
+    eventually("the deaf consumers have what they are given", || async {
         let columns = ["messages_ready", "messages_unacknowledged"];
         let now = cluster.counts(1, "unread", columns).await?;
         let before = last.replace(now);
@@ -94,7 +97,7 @@ async fn consumers_that_stop_reading_cost_bounded_memory() {
     declare_quorum(&channel, "other").await;
     quorate_cluster_tests::harness::amqp::publish_confirmed(&channel, "other", b"served").await;
     drop(deaf);
-    eventually("what they held is ready again", LIFECYCLE_BOUND, || async {
+    eventually("what they held is ready again", || async {
         let [unacked] = cluster.counts(1, "unread", ["messages_unacknowledged"]).await?;
         hold(unacked == 0, || format!("{unacked} unacked"))
     })

@@ -6,12 +6,12 @@ use quorate_cluster_tests::harness::amqp::{declare_quorum, get, open, open_confi
 use quorate_cluster_tests::harness::amqp::{passive, publish_confirmed};
 use quorate_cluster_tests::harness::process::{Launch, Process};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, binary, http};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, binary, http};
 use rustix::process::Signal;
 use std::net::TcpListener;
 
 async fn lives(node: &Node) {
-    eventually("a node that waits for its peers lives", LIFECYCLE_BOUND, || async {
+    eventually("a node that waits for its peers lives", || async {
         let answer = node.get("/health/live").await?;
         hold(answer.status == 200, || format!("{answer:?}"))
     })
@@ -58,7 +58,7 @@ async fn mem_02_two_nodes_of_three_found_nothing() {
         cluster.node(id).spawn();
         lives(cluster.node(id)).await;
     }
-    eventually("node 1 says for whom it waits", LIFECYCLE_BOUND, || async {
+    eventually("node 1 says for whom it waits", || async {
         let log = cluster.node(1).log();
         let words = ["which may know of a cluster", "node=3", "waits for others too", "node=2"];
         hold(words.iter().all(|words| log.contains(words)), || log)
@@ -183,7 +183,7 @@ async fn dev_runs_a_whole_cluster_and_stops_all_of_it_on_ctrl_c() {
     });
     let said = || std::fs::read_to_string(&log).unwrap_or_default();
     let amqp = |node: u16| format!("127.0.0.1:{}", 5671 + node + offset);
-    eventually("dev says where to connect", LIFECYCLE_BOUND, || async {
+    eventually("dev says where to connect", || async {
         let all = (1..=3).all(|node| said().contains(&(5671 + node + offset).to_string()));
         hold(all, said)
     })
@@ -200,7 +200,7 @@ async fn dev_runs_a_whole_cluster_and_stops_all_of_it_on_ctrl_c() {
     let (_consuming, consumer) = open(&uri(3)).await;
     assert_eq!(get(&consumer, "dev").await.as_deref(), Some(&b"dev"[..]));
     dev.signal(Signal::INT);
-    let status = dev.exit(LIFECYCLE_BOUND).await;
+    let status = dev.exit().await;
     assert!(status.success(), "{status}: {}", said());
     for node in 1..=3 {
         // A port that can be taken has no node behind it any more.

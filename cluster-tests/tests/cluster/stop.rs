@@ -8,7 +8,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::Wire;
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use std::io::ErrorKind;
 use tokio::net::TcpStream;
 
@@ -97,7 +97,7 @@ async fn a_node_that_hands_over_lets_nobody_in_and_its_clients_go_last() {
     let cluster = Cluster::start(3, Options::default()).await;
     let node = cluster.node(1);
     let mut client = Wire::open_channel(&node.amqp_address()).await;
-    eventually("it leads something", LIFECYCLE_BOUND, || async {
+    eventually("it leads something", || async {
         let leads = node.metrics().await.sum("quorate_group_leader");
         hold(leads.is_some_and(|leads| leads > 0.0), || format!("{leads:?}"))
     })
@@ -105,7 +105,7 @@ async fn a_node_that_hands_over_lets_nobody_in_and_its_clients_go_last() {
     // They are linked, but take nothing: the hand-over lasts.
     cluster.node(2).pause();
     cluster.node(3).pause();
-    let refused = eventually("new clients are refused", LIFECYCLE_BOUND, || async {
+    let refused = eventually("new clients are refused", || async {
         let connected = TcpStream::connect(node.amqp_address()).await;
         let kind = connected.err().map(|error| error.kind());
         hold(kind == Some(ErrorKind::ConnectionRefused), || format!("{kind:?}"))

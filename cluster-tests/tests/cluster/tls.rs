@@ -9,7 +9,7 @@ use quorate_cluster_tests::harness::amqp::{open, open_confirming};
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::tls::{Certificates, TlsClient, generate};
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, Port};
+use quorate_cluster_tests::harness::{Cluster, Options, Port};
 use tempfile::TempDir;
 
 /// Files of TLS, and the flags that name them.
@@ -195,7 +195,7 @@ async fn replaced_certificates_are_shown_without_a_restart() {
     let others = generate(cluster.binary(), cluster.folder().join("others"), &[]);
     copy_all(&others, &certificates);
     let newer = TlsClient::new(&others, None);
-    let after = eventually("the new certificate is shown", LIFECYCLE_BOUND, || async {
+    let after = eventually("the new certificate is shown", || async {
         newer.shown(&amqps).await.map_err(|error| error.to_string())
     })
     .await;
@@ -204,7 +204,7 @@ async fn replaced_certificates_are_shown_without_a_restart() {
     assert_eq!(get(&channel, "kept").await.as_deref(), Some(&b"on the old connection"[..]));
 
     std::fs::write(certificates.path("node-key.pem"), "not a key").expect("a file");
-    eventually("the node says what is wrong", LIFECYCLE_BOUND, || async {
+    eventually("the node says what is wrong", || async {
         let log = cluster.node(1).log();
         hold(log.contains("setting tls_key_file:") && log.contains("keeping it"), || log)
     })

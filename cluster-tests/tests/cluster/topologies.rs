@@ -12,12 +12,12 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, bind, consume, declare_exchange, declare_quorum, declare_with, headers, int,
-    open, open_confirming, persistent, publish_confirmed, publish_with, text,
+    bind, consume, declare_exchange, declare_quorum, declare_with, headers, int, open,
+    open_confirming, persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::dead_letters::{death, deaths};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
+use quorate_cluster_tests::harness::{Cluster, Options, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn to_queue(queue: &str) -> [(&'static str, AMQPValue); 2] {
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
-    let next = in_time("a delivery", LIFECYCLE_BOUND, consumer.next()).await;
+    let next = in_time("a delivery", consumer.next()).await;
     next.expect("the consumer goes on").expect("a delivery")
 }
 
@@ -48,7 +48,7 @@ async fn first(channel: &Channel, queue: &str) -> Delivery {
     let delivery = next(&mut consumer).await;
     delivery.ack(BasicAckOptions::default()).await.expect("sent");
     let cancelled = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default());
-    in_time("a cancel", REQUEST_BOUND, cancelled).await.expect("cancel-ok");
+    in_time("a cancel", cancelled).await.expect("cancel-ok");
     delivery
 }
 
@@ -58,7 +58,7 @@ async fn reject(delivery: &Delivery) {
 
 /// Waits until so many messages are in the queue, whatever state they are in.
 async fn holds(cluster: &Cluster, queue: &str, count: u64) {
-    eventually("the number of messages", LIFECYCLE_BOUND, || async {
+    eventually("the number of messages", || async {
         let [found] = cluster.counts(1, queue, ["messages"]).await?;
         hold(found == count, || format!("{queue} has {found}, not {count}"))
     })
@@ -201,7 +201,7 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
             let requeue = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
             got.nack(requeue).await.expect("sent");
         }
-        in_time("a close", REQUEST_BOUND, elsewhere.close(200, "".into())).await.expect("close-ok");
+        in_time("a close", elsewhere.close(200, "".into())).await.expect("close-ok");
     }
     let parked = first(&channel, "parking").await;
     assert_eq!(deaths(&parked.properties), [death("work", "delivery_limit", 1)]);
@@ -258,7 +258,7 @@ async fn delay(channel: &Channel, units: usize) -> Instant {
     let (top, key) = (top.as_str().into(), key.as_str().into());
     let sent = channel.basic_publish(top, key, options, body.as_bytes(), persistent());
     let confirm = sent.await.expect("sent");
-    let confirm = in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+    let confirm = in_time("a confirm", confirm).await.expect("a confirm");
     assert!(confirm.is_ack() && confirm.take_message().is_none(), "{units}: not routed");
     begun
 }
@@ -382,7 +382,7 @@ async fn ctl(cluster: &Cluster, args: &[&str]) {
 /// Rejects the first message of a queue.
 async fn reject_first(channel: &Channel, queue: &str) {
     let options = BasicGetOptions::default();
-    let got = in_time("a get", REQUEST_BOUND, channel.basic_get(queue.into(), options)).await;
+    let got = in_time("a get", channel.basic_get(queue.into(), options)).await;
     reject(&got.expect("get-ok").expect("a message").delivery).await;
 }
 

@@ -16,8 +16,8 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, bind, declare_quorum, declare_with, get, headers, int, open,
-    open_confirming, publish_with, text,
+    arguments, bind, declare_quorum, declare_with, get, headers, int, open, open_confirming,
+    publish_with, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
@@ -36,7 +36,7 @@ type Trace = (String, BTreeMap<String, AMQPValue>, Vec<u8>);
 
 /// The next trace. Nobody waits for traces to be enqueued, so it may take a moment.
 async fn next(channel: &Channel) -> Trace {
-    eventually("a trace", REQUEST_BOUND, || async {
+    eventually("a trace", || async {
         let options = BasicGetOptions { no_ack: true };
         let got = channel.basic_get(FIREHOSE.into(), options).await;
         let got = got.map_err(|error| error.to_string())?.ok_or("none yet")?.delivery;
@@ -73,7 +73,7 @@ fn properties() -> BasicProperties {
 async fn publish(channel: &Channel, exchange: &str, key: &str, body: &[u8]) {
     let options = BasicPublishOptions::default();
     let sent = channel.basic_publish(exchange.into(), key.into(), options, body, properties());
-    let confirm = in_time("a confirm", REQUEST_BOUND, sent.await.expect("sent")).await;
+    let confirm = in_time("a confirm", sent.await.expect("sent")).await;
     assert!(confirm.expect("a confirm").is_ack());
 }
 
@@ -138,7 +138,7 @@ async fn exc_01_what_is_published_and_got_on_any_node_is_told_to_the_trace_excha
     let mut consuming =
         consumer.basic_consume("traced".into(), "c".into(), options, none).await.expect("consume");
     for redelivered in [0, 1] {
-        let delivery = in_time("a delivery", REQUEST_BOUND, consuming.next()).await;
+        let delivery = in_time("a delivery", consuming.next()).await;
         let delivery = delivery.expect("goes on").expect("a delivery");
         let trace = next(&reader).await;
         assert_eq!((trace.0.as_str(), &trace.2[..]), ("deliver.traced", &b"one"[..]));

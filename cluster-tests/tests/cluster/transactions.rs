@@ -8,17 +8,17 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, declare_quorum, declare_with, get, int, open, open_confirming, persistent,
+    code, declare_quorum, declare_with, get, int, open, open_confirming, persistent,
     publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::time::Duration;
 
 async fn open_transactional(uri: &str) -> (Connection, Channel) {
     let (connection, channel) = open(uri).await;
-    in_time("tx.select", REQUEST_BOUND, channel.tx_select()).await.expect("select-ok");
+    in_time("tx.select", channel.tx_select()).await.expect("select-ok");
     (connection, channel)
 }
 
@@ -29,7 +29,7 @@ async fn publish(channel: &Channel, exchange: &str, key: &str, body: &[u8]) {
 }
 
 async fn commit(channel: &Channel) {
-    in_time("tx.commit", REQUEST_BOUND, channel.tx_commit()).await.expect("commit-ok");
+    in_time("tx.commit", channel.tx_commit()).await.expect("commit-ok");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn tx_03_a_publish_is_routed_when_it_is_published() {
     assert_eq!(get(&binder, "routed").await, None);
     // A missing exchange is told at once: the commit comes too late.
     publish(&channel, "nowhere", "k", b"").await;
-    let refused = in_time("tx.commit", REQUEST_BOUND, channel.tx_commit()).await;
+    let refused = in_time("tx.commit", channel.tx_commit()).await;
     refused.expect_err("the channel is closed");
 }
 
@@ -126,7 +126,7 @@ async fn tx_04_and_tx_08_acks_wait_for_the_commit_and_come_back_with_a_rollback(
     commit(&channel).await;
     // The third one was taken back, so it returns with its channel.
     connection.close(200, "enough".into()).await.expect("close-ok");
-    let third = eventually("the third one is back", REQUEST_BOUND, || async {
+    let third = eventually("the third one is back", || async {
         get(&publisher, "acked").await.ok_or_else(|| "the queue is empty".to_owned())
     });
     assert_eq!(third.await, [2]);
@@ -150,7 +150,7 @@ async fn tx_05_without_a_majority_a_commit_waits_for_it() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!committing.is_finished(), "committed without a majority");
     cluster.node(2).restart().await;
-    let channel = in_time("commit-ok", LIFECYCLE_BOUND, committing).await.expect("committed");
+    let channel = in_time("commit-ok", committing).await.expect("committed");
     assert_eq!(get(&channel, "waits").await.as_deref(), Some(&b"patient"[..]));
 }
 
@@ -174,7 +174,7 @@ async fn tx_06_a_refused_message_fails_the_commit_and_the_rest_stays() {
         publish(&channel, "", &full, b"refused").await;
         publish(&channel, "", &free, b"third").await;
         channel.basic_qos(1, <_>::default()).await.expect("qos-ok");
-        let refused = in_time("tx.commit", REQUEST_BOUND, channel.tx_commit()).await;
+        let refused = in_time("tx.commit", channel.tx_commit()).await;
         let refused = refused.expect_err("one was refused");
         assert_eq!(code(&refused), Some(406), "{refused}");
         assert!(refused.to_string().contains("partial tx completion"), "{refused}");
@@ -203,7 +203,7 @@ async fn tx_04_lists_show_what_waits_for_the_commit() {
         "messages_unacknowledged",
     ];
     let shows = async |wanted: [&str; 5]| {
-        eventually("the list follows", REQUEST_BOUND, || async {
+        eventually("the list follows", || async {
             let rows = cluster.rows(1, &[&["list_channels"], &columns[..]].concat()).await?;
             let shown = columns.map(|column| ctl::text(&rows[0], column));
             hold(shown == wanted, || format!("{shown:?}"))

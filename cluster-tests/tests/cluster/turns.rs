@@ -9,7 +9,7 @@ use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::{Channel, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, consume, declare_quorum, open, open_confirming, publish_confirmed,
+    consume, declare_quorum, open, open_confirming, publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::in_time;
 use quorate_cluster_tests::harness::{Cluster, Options};
@@ -30,7 +30,7 @@ async fn fill(cluster: &Cluster, node: u64, queue: &str, count: u8) {
 }
 
 async fn next(consumer: &mut (impl StreamExt<Item = lapin::Result<Delivery>> + Unpin)) -> Delivery {
-    let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+    let delivery = in_time("a delivery", consumer.next()).await;
     delivery.expect("it goes on").expect("a delivery")
 }
 
@@ -42,7 +42,7 @@ async fn shares(consumers: Vec<Consumer>, count: u8) -> BTreeMap<usize, u8> {
     }));
     let mut shares = BTreeMap::new();
     for _ in 0..count {
-        let delivery = in_time("a delivery", REQUEST_BOUND, all.next()).await;
+        let delivery = in_time("a delivery", all.next()).await;
         let (number, delivery) = delivery.expect("they go on");
         *shares.entry(number).or_default() += 1;
         delivery.ack(BasicAckOptions::default()).await.expect("sent");

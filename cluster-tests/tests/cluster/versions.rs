@@ -6,7 +6,7 @@
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
 use quorate_cluster_tests::harness::process::Launch;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
 use std::fs;
 
@@ -21,7 +21,7 @@ fn mark(node: &Node) -> String {
 
 /// Waits until `cluster_status` shows this version, as node 1 knows it.
 async fn shows_version(cluster: &Cluster, line: &str) {
-    eventually(&format!("cluster_status shows {line:?}"), LIFECYCLE_BOUND, || async {
+    eventually(&format!("cluster_status shows {line:?}"), || async {
         let status = cluster.ctl(1, &["cluster_status"]).await;
         let shown = status.stdout.lines().any(|shown| shown == line);
         hold(shown, || format!("{status:?}"))
@@ -86,7 +86,7 @@ async fn mem_15_the_version_is_raised_when_the_last_node_agrees() {
     shows_version(&cluster, "Machine version: 4").await;
     for node in cluster.nodes() {
         let wanted = format!("quorate format 3 node {} machine 4\n", node.id());
-        eventually("the mark names the version", LIFECYCLE_BOUND, || async {
+        eventually("the mark names the version", || async {
             hold(mark(node) == wanted, || mark(node))
         })
         .await;

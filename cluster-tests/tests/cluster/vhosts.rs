@@ -6,11 +6,11 @@
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, durable, get, open, open_confirming, passive, publish_confirmed,
+    code, durable, get, open, open_confirming, passive, publish_confirmed,
 };
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 
 async fn done(cluster: &Cluster, args: &[&str]) {
     let output = cluster.ctl(1, args).await;
@@ -30,7 +30,7 @@ async fn with_vhost(nodes: u64) -> Cluster {
 
 async fn refused(uri: &str) -> String {
     let connecting = Connection::connect(uri, ConnectionProperties::default());
-    let refused = in_time("an answer", REQUEST_BOUND, connecting).await;
+    let refused = in_time("an answer", connecting).await;
     refused.expect_err("it is refused").to_string()
 }
 
@@ -56,14 +56,14 @@ async fn exc_01_virtual_hosts_are_apart_and_go_with_all_that_is_in_them() {
     }
     assert_eq!(cluster.rows(1, &["list_queues", "-p", "v"]).await.expect("rows").len(), 3);
     done(&cluster, &["delete_vhost", "v"]).await;
-    eventually("the connection has ended", LIFECYCLE_BOUND, || async {
+    eventually("the connection has ended", || async {
         hold(!in_v.status().connected(), || "it is open".to_owned())
     })
     .await;
     assert!(refused(&uri(&cluster, 1, "v")).await.contains("vhost v not found"));
     assert_eq!(get(&of_default, "a").await.as_deref(), Some(&b"one of two"[..]));
     // NAM 4: no machine keeps what has no name. All queues of all groups are counted in metrics.
-    eventually("the queues have ended in their groups", LIFECYCLE_BOUND, || async {
+    eventually("the queues have ended in their groups", || async {
         let mut ready = 0.0;
         for node in cluster.nodes() {
             ready += node.metrics().await.sum("rabbitmq_queue_messages_ready").unwrap_or(0.0);
@@ -115,7 +115,7 @@ async fn que_11_vlm_01_queues_and_connections_of_a_virtual_host_are_limited() {
     assert!(said.contains(words), "{said}");
     // Connections of all nodes are counted together (VLM-04: soon).
     let (_two, _) = open(&uri(&cluster, 2, "v")).await;
-    eventually("a third is refused by the third node", LIFECYCLE_BOUND, || async {
+    eventually("a third is refused by the third node", || async {
         let uri = uri(&cluster, 3, "v");
         match Connection::connect(&uri, ConnectionProperties::default()).await {
             Ok(open) => {
@@ -131,7 +131,7 @@ async fn que_11_vlm_01_queues_and_connections_of_a_virtual_host_are_limited() {
     })
     .await;
     one.close(200, "".into()).await.expect("closed");
-    eventually("there is room again", LIFECYCLE_BOUND, || async {
+    eventually("there is room again", || async {
         let uri = uri(&cluster, 3, "v");
         let opened = Connection::connect(&uri, ConnectionProperties::default());
         opened.await.map(drop).map_err(|error| error.to_string())
@@ -148,7 +148,7 @@ async fn chn_03_vlm_02_connections_and_channels_of_a_user_are_limited() {
     let (connection, _first) = open(&cluster.amqp_uri(1)).await;
     let second = connection.create_channel().await.expect("a second");
     second.queue_declare("q".into(), durable(), FieldTable::default()).await.expect("it works");
-    let third = in_time("an answer", REQUEST_BOUND, connection.create_channel()).await;
+    let third = in_time("an answer", connection.create_channel()).await;
     let said = third.expect_err("one too many").to_string();
     let words = "number of channels opened for user 'guest' has reached the maximum allowed user \
                  limit of (2)";

@@ -4,7 +4,7 @@ use quorate_cluster_tests::harness::amqp::{
     declare_with, int, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::eventually;
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, wall_clock};
+use quorate_cluster_tests::harness::{Cluster, Options, wall_clock};
 
 const QUEUES: usize = 12;
 const MESSAGES: usize = 20;
@@ -41,7 +41,7 @@ async fn a_node_that_restarts_with_its_clock_ahead_expires_nothing() {
         let led = node.metrics().await.sum("quorate_group_leader").unwrap_or_default();
         if led >= 2.0 { Ok(()) } else { Err(format!("{led}")) }
     };
-    eventually("the restarted node leads groups", LIFECYCLE_BOUND, leads).await;
+    eventually("the restarted node leads groups", leads).await;
     let mut led = 0;
     for queue in &queues {
         led += usize::from(cluster.leader_of(queue).await == 3);
@@ -49,7 +49,7 @@ async fn a_node_that_restarts_with_its_clock_ahead_expires_nothing() {
         publish_confirmed(&channel, queue, b"kept").await;
         // A queue has no counts while its leadership moves to another node.
         let counts = || cluster.counts(1, queue, ["messages_ready"]);
-        let [ready] = eventually("the queue has counts", LIFECYCLE_BOUND, counts).await;
+        let [ready] = eventually("the queue has counts", counts).await;
         assert_eq!(ready, MESSAGES as u64 + 1, "messages of '{queue}' have expired");
     }
     assert!(led > 0, "the node whose clock is ahead led nothing");

@@ -1,6 +1,6 @@
 //! Replicas are spread over zones, and are five by setting (MEM 6), under load.
 
-use crate::members::{MOVED, has_members, under_load};
+use crate::members::{has_members, under_load};
 use quorate_cluster_tests::harness::members::Members;
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, Options};
@@ -20,7 +20,7 @@ fn zone(node: u64) -> &'static str {
 /// replicas, at least one in each of the three zones.
 async fn spread(cluster: &Cluster, replicas: usize) {
     let what = format!("{replicas} replicas of each group in all zones");
-    eventually(&what, MOVED, || async {
+    eventually(&what, || async {
         let members = Members::by(cluster, 1).await?;
         let zones = |of: &BTreeSet<u64>| of.iter().map(|node| zone(*node)).collect::<BTreeSet<_>>();
         let in_all_zones = members.queue_groups().all(|of| zones(of).len() == 3);

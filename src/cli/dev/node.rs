@@ -212,7 +212,7 @@ mod tests {
         let mut node = Node::start(&program, plan(), Some(directory.path())).unwrap();
         assert!(timeout(Duration::from_millis(50), node.ended()).await.is_err(), "it runs");
         node.stop();
-        let status = node.stopped(Duration::from_secs(10)).await.unwrap();
+        let status = node.stopped(Duration::from_secs(600)).await.unwrap();
         assert_eq!(status.code(), Some(7));
         let log = std::fs::read_to_string(directory.path().join("node-2.log")).unwrap();
         let flags: Vec<&str> = log.lines().collect();

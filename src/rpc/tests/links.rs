@@ -20,7 +20,8 @@ use tokio::{
 };
 use tonic::service::Routes;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// What has not come within this time never comes.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 enum Event {

@@ -18,7 +18,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 use tonic::service::Routes;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// What has not come within this time never comes.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// What a node hears of; a service of 0 is that it is linked.
 struct Services(mpsc::UnboundedSender<u32>);

@@ -17,7 +17,7 @@ use std::{
 const CHILD: &str = "QUORATE_SIMULATION_CHILD";
 
 /// Longest wall time of one run; most take two seconds.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// A run under way.
 pub struct Run {

@@ -186,7 +186,7 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
 
     let leaving = cluster.node(to);
     let began = Instant::now();
-    let kept = leaving.groups.hand_over_all(Duration::from_secs(20)).await;
+    let kept = leaving.groups.hand_over_all(DEADLINE).await;
     println!("handed over in {:?}", began.elapsed());
     assert_eq!(kept, []);
     for group in (0..=3).map(GroupId) {
@@ -266,10 +266,10 @@ async fn nodes_that_all_leave_do_not_wait_for_each_other() {
     cluster.balanced().await;
     let began = Instant::now();
     let nodes = cluster.nodes.values();
-    let leaving = nodes.map(|node| node.groups.hand_over_all(DEADLINE));
-    let kept = futures::future::join_all(leaving).await;
+    let leaving = nodes.map(|node| node.groups.hand_over_all(2 * DEADLINE));
+    let kept = tokio::time::timeout(DEADLINE, futures::future::join_all(leaving)).await;
+    let kept = kept.expect("they do not wait for each other");
     println!("after {:?} nobody was left to take {kept:?}", began.elapsed());
-    assert!(began.elapsed() < DEADLINE / 4, "they waited for each other");
     let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
     for id in &ids {
         cluster.kill(*id).await;
