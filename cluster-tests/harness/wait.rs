@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// What has not come within this time never comes. It is the only upper bound on time of `make test`: nothing
 /// that a test waits for takes as long, on a machine ten times as slow as ours either.
-pub const HANGS: Duration = Duration::from_secs(600);
+pub const HANGS: Duration = Duration::from_secs(300);
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -14,7 +14,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, Options};
 use std::future::Future;
 
 /// The node that is cut off.
@@ -27,7 +27,7 @@ async fn cluster() -> Cluster {
 /// Cuts the node off, and waits until it knows: it has no routing lease any more.
 async fn cut_off(cluster: &Cluster) {
     cluster.links().isolate(CUT_OFF);
-    eventually("the node knows that it is cut off", LIFECYCLE_BOUND, || async {
+    eventually("the node knows that it is cut off", || async {
         let ready = cluster.node(CUT_OFF).get("/health/ready").await?;
         hold(ready.status == 503, || format!("{ready:?}"))
     })
@@ -36,7 +36,7 @@ async fn cut_off(cluster: &Cluster) {
 
 async fn heal(cluster: &Cluster) {
     cluster.links().heal();
-    eventually("the node is back", LIFECYCLE_BOUND, || async {
+    eventually("the node is back", || async {
         let ready = cluster.node(CUT_OFF).get("/health/ready").await?;
         hold(ready.status == 200, || format!("{ready:?}"))
     })
@@ -50,7 +50,7 @@ where
     R: Future<Output = lapin::Result<T>>,
 {
     let (_connection, channel) = open(&cluster.amqp_uri(CUT_OFF)).await;
-    let answer = in_time(what, LIFECYCLE_BOUND, request(channel)).await;
+    let answer = in_time(what, request(channel)).await;
     let error = answer.expect_err(what);
     assert_eq!(code(&error), Some(541), "{what}: {error}");
 }
@@ -130,7 +130,7 @@ async fn conn_32_what_a_lost_client_published_on_a_node_that_is_cut_off_is_dropp
     client.send(&bytes).await;
     client.expect(2, 20, 11).await;
     drop(client);
-    eventually("the node knows that its client has gone", LIFECYCLE_BOUND, || async {
+    eventually("the node knows that its client has gone", || async {
         let log = cluster.node(CUT_OFF).log();
         hold(log.contains("the client has gone"), || "no line in its log".to_owned())
     })
