@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run release newcomer test verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
+.PHONY: run release newcomer test nightly verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps
@@ -32,11 +32,20 @@ release: deps rocksdb
 newcomer:
 	.ci/newcomer
 
-# Every test: of each floor, of real clusters, with clients and tools that nobody here wrote, and in a browser.
+# The tests of each floor and of real clusters; a client, the HTTP API and the commands of the documents; the web page. `make nightly` has
+# the rest. Shows the time of each test.
 test: build
 	@.ci/deps chaos
-	cargo test --workspace --no-fail-fast
-	$(MAKE) --no-print-directory --keep-going interop suites browser
+	$(TIMED) cargo test --workspace --no-fail-fast
+	$(MAKE) --no-print-directory --keep-going interop browser CLIENTS="pika management docs"
+
+# Cargo's variable for the program that runs test binaries.
+TIMED = CARGO_TARGET_$(shell rustc -vV | awk '/^host:/ { print toupper($$2) }' | tr - _)_RUNNER="$(CURDIR)/.ci/timed"
+
+# Everything that there is, in some hours, and a table: NIGHT="acceptance upgrade" picks steps by words of their names.
+NIGHT ?=
+nightly:
+	.ci/nightly $(NIGHT)
 
 # The binary and all tests in one go, so that both have their dependencies with the same features.
 build: deps rocksdb
@@ -44,7 +53,7 @@ build: deps rocksdb
 
 # pika, aio-pika, amqplib, amqp091-go and Celery, what management tools ask, the dashboard, and the commands of README and docs, against
 # clusters of three nodes.
-CLIENTS := pika aio_pika amqplib amqp091 celery management dashboard docs
+CLIENTS ?= pika aio_pika amqplib amqp091 celery management dashboard docs
 interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install $(CLIENTS)

@@ -162,6 +162,8 @@ bounds! {
     LEADER_KILLED: Duration = "leader killed", ASKED, ms(500);
     /// Pause of a queue whose leader hangs.
     LEADER_FROZEN: Duration = "leader frozen", ASKED, seconds(1);
+    /// The same with a lease of 3 s: less than two leases, which an election at random would take.
+    LEASE_ENDED: Duration = "leader frozen, lease of 3 s", ASKED, ms(5_700);
     /// Pause of a queue whose leader is asked to stop.
     LEADER_STOPPED: Duration = "leader stopped", ASKED, ms(100);
     /// Pause over a freeze of all nodes, which takes 1.2 s itself.

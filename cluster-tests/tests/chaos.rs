@@ -13,7 +13,7 @@ use quorate_cluster_tests::harness::wait::HANGS;
 use std::time::Duration;
 
 /// Duration of the load of one run.
-const DURATION: Duration = Duration::from_secs(80);
+const DURATION: Duration = Duration::from_secs(40);
 
 /// How soon confirms flow again depends on the machine: `make chaos` judges that.
 const PATIENCE: Patience = Patience { stuck: HANGS, healed: HANGS };
