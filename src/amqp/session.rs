@@ -9,7 +9,7 @@ use crate::{
         close::{Ending, Fault},
         heartbeat::{Bytes, Heartbeat},
         machine::Machine,
-        progress::Progress,
+        progress::{PRESENCE_MS, Progress},
     },
     socket::{ClientStream, Socket},
 };
@@ -35,9 +35,6 @@ const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The same bound while the node's memory for unread deliveries is used up.
 const OUTBOX_BYTES_PRESSED: usize = 64 * 1024;
-
-/// How often a client is checked whose socket is not read because its publishes cannot be routed, ms.
-const PRESENCE_MS: u64 = 500;
 
 /// Longest delay of reports for lists, ms.
 const REPORT_MS: u64 = 250;
@@ -420,7 +417,7 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Whether the socket is not read because this node may not route what has been read (NAM 5).
+    /// Whether the socket is not read for want of a lease (NAM 5): then its end would show too late.
     fn holds_publishes(&self) -> bool {
         self.waits_for_room && !self.connection.may_route()
     }
@@ -441,8 +438,6 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
             self.accounts.note_lost();
             return Err("the client does not read from the connection");
         }
-        // The end of a socket that is not read would show only when the lease is back. What the client has
-        // published would then be routed long after it has gone.
         if self.holds_publishes() && self.socket.is_hung_up() {
             return Err("the client has gone, and its last publishes could not be routed");
         }

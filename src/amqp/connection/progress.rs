@@ -7,6 +7,9 @@ const CHECK_MS: u64 = 1_000;
 /// How long a client may read nothing while the node's memory for deliveries is used up.
 const PRESSED_MS: u64 = 5_000;
 
+/// How often a client is looked at whose socket is not read because its publishes cannot be routed.
+pub(crate) const PRESENCE_MS: u64 = 500;
+
 /// The progress of what is written to one client.
 #[derive(Debug)]
 pub(crate) struct Progress {
