@@ -28,6 +28,21 @@ pub(crate) struct Node {
     pub(crate) turns: Turns,
 }
 
+quorate_types::declare_shared!(Node {
+    base,
+    letters,
+    clients,
+    alarms,
+    replies,
+    publisher,
+    queues,
+    exclusive,
+    front,
+    leader,
+    cluster,
+    turns,
+});
+
 impl Node {
     /// A broker without clients.
     pub(crate) fn new(base: Base) -> Arc<Self> {

@@ -49,6 +49,8 @@ pub struct Groups {
     starter: Arc<Starter>,
 }
 
+quorate_types::declare_shared!(Groups { shared, inbox, catalog, starter });
+
 impl Groups {
     /// Starts the catalog group and the queue groups: reads their state back, applies what their
     /// logs have committed (the sinks are called meanwhile, not leading), and opens the inbox. Groups

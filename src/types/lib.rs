@@ -15,6 +15,7 @@ mod name;
 mod planted;
 mod priority;
 mod properties;
+mod shared;
 mod source;
 mod time;
 

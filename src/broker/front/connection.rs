@@ -46,8 +46,9 @@ impl Connection {
     /// Ends the connection's channels; returns its exclusive queues, which end with it. Publishes that are
     /// still held are dropped, since nobody waits for them any more: routed later, they would enter queues
     /// that were declared after the client had gone. What was settled behind them is dropped too, so its
-    /// messages are requeued (CONN-32).
+    /// messages are requeued (CONN-32). If none is held any more, it is settled.
     pub(crate) fn end_channels(&self) -> BTreeSet<QueueId> {
+        self.settle_held();
         let held = {
             let mut held = self.state.held.lock();
             let closed = Held { closed: true, ..Held::default() };

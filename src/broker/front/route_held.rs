@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::{
         Connection,
-        client::{ChannelId, Connection as _, Operation, Settle, Settlement},
+        client::{ChannelId, Connection as _, HolderRef, Operation, Settle, Settlement},
         testing,
     };
     use bytes::Bytes;
@@ -137,6 +137,11 @@ mod tests {
             body: Bytes::new(),
             mandatory: false,
         }
+    }
+
+    fn acknowledge(connection: &Connection, holder: HolderRef, number: u64) {
+        let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
+        connection.settle(vec![Settle { holder, numbers, settlement: Settlement::Ack }]);
     }
 
     /// A cancel or a get must not overtake them.
@@ -280,20 +285,15 @@ mod tests {
         let channel = consumer.about.channel;
         let unsettled = || state.held.lock().channels.get(&channel).map(|held| held.unsettled);
         let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
-        let settle = |number| {
-            let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
-            let settlement = Settlement::Ack;
-            connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
-        };
         state.held.lock().channels.entry(channel).or_default().unsettled = 3;
-        settle(1);
+        acknowledge(&connection, consumer.holder(), 1);
         assert_eq!(unsettled(), Some(2), "nothing is held");
         {
             let mut held = state.publishing.held.lock();
             held.busy = true;
             held.hold([publish(channel)]);
         }
-        settle(2);
+        acknowledge(&connection, consumer.holder(), 2);
         assert_eq!(unsettled(), Some(2));
         assert!(node.publisher.route_some(&state).is_none());
         assert_eq!(unsettled(), Some(2), "left to the connection's own task");
@@ -316,9 +316,7 @@ mod tests {
             held.busy = true;
             held.hold([publish(channel)]);
         }
-        let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-        let settlement = Settlement::Ack;
-        connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
+        acknowledge(&connection, consumer.holder(), 1);
         connection.close_channel(channel);
         assert!(state.publishing.held.lock().take_ended().is_empty(), "not before the publish");
         assert!(node.publisher.route_some(&state).is_none());
@@ -342,13 +340,32 @@ mod tests {
             held.busy = true;
             held.hold([publish(channel), publish(other)]);
         }
-        let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-        let settlement = Settlement::Ack;
-        connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
+        acknowledge(&connection, consumer.holder(), 1);
         drop(connection);
         let mut held = state.publishing.held.lock();
         assert!(held.take().is_empty() && !held.has_settles());
         assert!(state.has_ended());
+    }
+
+    /// Its publishes are in flight, so nothing has to come again.
+    #[tokio::test]
+    async fn conn_32_what_was_settled_behind_publishes_that_are_routed_is_settled() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let consumer = testing::consumer_on(&state, 1);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(consumer.about.channel)]);
+        }
+        acknowledge(&connection, consumer.holder(), 1);
+        assert!(node.publisher.route_some(&state).is_none());
+        let counters = node.base.context.counters.deliveries(consumer.about.queue_type);
+        let acknowledged = || counters.acknowledged.get();
+        assert_eq!(acknowledged(), 0, "left to the connection's own task");
+        drop(connection);
+        assert_eq!(acknowledged(), 1);
     }
 
     /// CONN-27: what was asked for before is finished first, for as long as requests may take.
