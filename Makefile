@@ -47,7 +47,8 @@ NIGHT ?=
 nightly:
 	.ci/nightly $(NIGHT)
 
-# The binary and all tests in one go, so that both have their dependencies with the same features.
+# The binary and all tests in one go, so that both have their dependencies with the same features. For the same reason tests
+# of one crate are run as tests of the workspace: with --package, cargo would compile the dependencies again, with fewer.
 build: deps rocksdb
 	cargo build --workspace --bins --tests
 
@@ -57,19 +58,19 @@ CLIENTS ?= pika aio_pika amqplib amqp091 celery management dashboard docs
 interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install $(CLIENTS)
-	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored --exact $(CLIENTS)
+	cargo test --workspace --test interop --no-fail-fast -- --ignored --exact $(CLIENTS)
 
 # The tests of rabbitmqadmin 2 and of its client library, which these crates bring along.
 suites: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install http_client rabbitmqadmin
-	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored --exact http_client rabbitmqadmin
+	cargo test --workspace --test interop --no-fail-fast -- --ignored --exact http_client rabbitmqadmin
 
 # The web page in a headless Chromium against a cluster of three nodes. Leaves screenshots.
 browser: build
 	@.ci/deps browser
 	cluster-tests/browser/run.sh install
-	cargo test --package quorate-cluster-tests --test browser -- --ignored
+	cargo test --workspace --test browser -- --ignored
 
 # Read-only checks. The fuzz targets are a workspace of their own.
 FUZZ := --manifest-path cluster-tests/fuzz/Cargo.toml
@@ -169,14 +170,14 @@ redrive: release
 # Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour.
 SEEDS ?= 0..2000
 simulate: deps rocksdb
-	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --package quorate-broker --test simulation -- --nocapture
+	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --workspace --test simulation -- --nocapture
 
 # Whether simulations find the errors that are planted in a special build. PLANTED picks some by
 # their names in src/types/planted.rs, or "turn N" two of them.
 PLANTED ?=
 planted: deps rocksdb
-	$(if $(PLANTED),QUORATE_PLANTED_BUGS="$(PLANTED)") cargo test --package quorate-broker \
-	  --features planted-bugs --test simulation -- --nocapture planted
+	$(if $(PLANTED),QUORATE_PLANTED_BUGS="$(PLANTED)") cargo test --workspace \
+	  --features quorate-broker/planted-bugs --test simulation -- --nocapture planted
 
 # Sizes of files and functions, comments, tests and import cycles of every crate: two tables.
 measures:
