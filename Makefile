@@ -33,10 +33,10 @@ newcomer:
 	.ci/newcomer
 
 # The tests of each floor and of real clusters; a client, the HTTP API and the commands of the documents; the web page. `make nightly` has
-# the rest. Shows the time of each test.
+# the rest. Shows the time of each test. Most tests wait for clusters most of the time, so more of them run than there are processors.
 test: build
 	@.ci/deps chaos
-	$(TIMED) cargo test --workspace --no-fail-fast
+	RUST_TEST_THREADS=$$((3 * $$(nproc))) $(TIMED) cargo test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory --keep-going interop browser CLIENTS="pika management docs"
 
 # Cargo's variable for the program that runs test binaries.

@@ -407,7 +407,7 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
             self.report_at_ms,
             self.progress.deadline_ms(now_ms, written, waits),
             self.accounts.relief_at_ms(),
-            self.holds_publishes().then_some(now_ms + PRESENCE_MS),
+            self.may_hold_publishes().then_some(now_ms + PRESENCE_MS),
         ];
         let due = due.into_iter().flatten().min();
         // Without anything due, a check once in an hour does no harm.
@@ -417,9 +417,9 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Whether the socket is not read for want of a lease (NAM 5): then its end would show too late.
-    fn holds_publishes(&self) -> bool {
-        self.waits_for_room && !self.connection.may_route()
+    /// Whether the socket is not read until publishes have been routed, for which a lease may be missing (NAM 5).
+    fn may_hold_publishes(&self) -> bool {
+        self.waits_for_room || self.machine.is_full()
     }
 
     /// Why the client is disconnected: it was silent for too long (HB-02), or does not read.
@@ -438,7 +438,7 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
             self.accounts.note_lost();
             return Err("the client does not read from the connection");
         }
-        if self.holds_publishes() && self.socket.is_hung_up() {
+        if self.may_hold_publishes() && !self.connection.may_route() && self.socket.is_hung_up() {
             return Err("the client has gone, and its last publishes could not be routed");
         }
         if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {

@@ -87,8 +87,13 @@ impl Machine {
     pub(crate) fn takes_frames(&self) -> bool {
         !self.blocked
             && self.ending.is_none()
-            && self.effects.queued_bytes <= QUEUED_BYTES_MAX
+            && !self.is_full()
             && self.effects.announced_bytes == 0
+    }
+
+    /// True if so many publishes of transactions are queued that no further frames are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.effects.queued_bytes > QUEUED_BYTES_MAX
     }
 
     /// How the connection ends, once all publishes, settlements and actions have been handled.

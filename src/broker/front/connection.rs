@@ -59,6 +59,8 @@ impl Connection {
         }
         let ended = self.state.publishing.held.lock().abandon();
         self.node.front.submit(ended);
+        // Ends the task that waits until they can be routed.
+        self.state.publishing.in_flight.wake();
         self.node.clients.connections.remove(self.state.id.number);
         self.state.delivering.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());

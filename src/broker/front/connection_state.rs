@@ -138,6 +138,11 @@ impl ConnectionState {
         self.held.lock().closed
     }
 
+    /// Resolves when the connection has ended. Cancel-safe.
+    pub(crate) async fn until_ended(&self) {
+        self.publishing.in_flight.until(|| self.has_ended()).await;
+    }
+
     /// False once the channel has been closed.
     pub(crate) fn is_open(&self, id: ChannelId) -> bool {
         self.reported.channels.lock().get(&id.number).is_some_and(|open| open.id == id)

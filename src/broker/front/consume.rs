@@ -16,6 +16,7 @@ use crate::{
         FrontEnd,
         batch::Ticket,
         client_handle::{Client, ConsumerOperations},
+        connection_state::HeldByChannel,
         consumer::{ConsumerProperties, FrontConsumer},
         get_answer::GetAnswer,
     },
@@ -121,14 +122,22 @@ impl ConsumerOperations<'_> {
     }
 
     fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {
+        let about = &consumer.about;
+        self.hold(about.channel, |channel| {
+            channel.consumers.insert(about.id, Arc::clone(consumer));
+            self.client.node.clients.consumers.insert(about.id.number, Arc::clone(consumer));
+        })
+    }
+
+    /// Adds to what a channel holds; false if it has ended. A channel is removed before what it holds is ended,
+    /// so what an open channel holds ends with it.
+    fn hold(&self, channel: ChannelId, add: impl FnOnce(&mut HeldByChannel)) -> bool {
         let mut held = self.client.state.held.lock();
-        if held.closed {
-            return false;
+        let open = !held.closed && self.client.state.is_open(channel);
+        if open {
+            add(held.channels.entry(channel).or_default());
         }
-        let channel = held.channels.entry(consumer.about.channel).or_default();
-        channel.consumers.insert(consumer.about.id, Arc::clone(consumer));
-        self.client.node.clients.consumers.insert(consumer.about.id.number, Arc::clone(consumer));
-        true
+        open
     }
 
     fn forget_consumer(&self, consumer: &FrontConsumer) {
@@ -271,14 +280,9 @@ impl ConsumerOperations<'_> {
     }
 
     fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
-        let mut held = self.client.state.held.lock();
-        // A channel is removed before what it holds is ended, so what an open channel holds ends
-        // with it.
-        let open = !held.closed && self.client.state.is_open(channel);
-        if open {
-            held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
-        }
-        open
+        self.hold(channel, |held| {
+            held.gets.insert(holder, queue_type);
+        })
     }
 
     fn get_ok(
@@ -406,4 +410,30 @@ pub(crate) fn cancel_timeout(tag: &ShortString) -> Exception {
 pub(crate) fn get_timeout(queue: &ResourceName) -> Exception {
     let text = format!("Cannot get a message from queue {queue}: the operation timed out");
     Exception::new(ReplyCode::InternalError, text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::{Connection, client::Connection as _, testing};
+
+    /// Its requests end with a channel. One that waited for a lease meanwhile must leave no consumer.
+    #[tokio::test]
+    async fn chn_05_a_channel_that_has_ended_holds_no_consumer() {
+        let (node, other) = (testing::node(), testing::node());
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let consumer = testing::consumer_on(&testing::connection(&other), 1);
+        let consumers = Client { node: &node, state: &state }.consumers();
+        let (id, channel) = (consumer.about.id, consumer.about.channel);
+        connection.open_channel(channel).unwrap();
+        assert!(consumers.hold_consumer(&consumer));
+        assert!(node.clients.consumer(id).is_some());
+        connection.close_channel(channel);
+        assert!(!consumers.hold_consumer(&consumer));
+        assert!(node.clients.consumer(id).is_none());
+        assert!(state.held.lock().channels.is_empty());
+    }
 }

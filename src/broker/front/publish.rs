@@ -209,9 +209,11 @@ impl Publisher {
         self.base.context.spawn(async move {
             let base = &publisher.base;
             while !base.catalog_client.read().await || !base.lease.is_held() {
-                base.lease.until_held().await;
+                // Its client may publish the message again elsewhere.
+                if !publisher.may_route_for(&connection).await {
+                    return;
+                }
             }
-            // Its client may have published the message again meanwhile.
             if connection.has_ended() {
                 return;
             }

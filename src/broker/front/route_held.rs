@@ -30,13 +30,23 @@ impl Publisher {
             if let Some(spread) = spread.take() {
                 self.spread(spread).await;
             }
-            self.base.lease.until_held().await;
+            if !self.may_route_for(&connection).await {
+                return;
+            }
             spread = self.route_some(&connection);
             if spread.is_none() {
                 // Wakes what waits for room, or until nothing is held.
                 connection.publishing.in_flight.wake();
                 return;
             }
+        }
+    }
+
+    /// Waits for the routing lease. False if the connection ends before: nobody waits for its publishes then.
+    pub(crate) async fn may_route_for(&self, connection: &ConnectionState) -> bool {
+        tokio::select! {
+            () = connection.until_ended() => false,
+            () = self.base.lease.until_held() => true,
         }
     }
 
@@ -126,6 +136,7 @@ mod tests {
     use futures::FutureExt;
     use quorate_queue::Command;
     use quorate_types::{DeliveryNumber, Exception, Properties, ReplyCode, ShortString};
+    use std::time::Duration;
 
     fn publish(channel: ChannelId) -> Publish {
         Publish {
@@ -366,6 +377,25 @@ mod tests {
         assert_eq!(acknowledged(), 0, "left to the connection's own task");
         drop(connection);
         assert_eq!(acknowledged(), 1);
+    }
+
+    /// A node may be cut off for long, and clients come again and again.
+    #[tokio::test(start_paused = true)]
+    async fn conn_32_nothing_waits_for_a_lease_when_its_connection_has_ended() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        {
+            let mut held = state.publishing.held.lock();
+            held.busy = true;
+            held.hold([publish(ChannelId { number: 1, opened: 0 })]);
+        }
+        let publisher = Arc::clone(&node.publisher);
+        let mut routing = tokio::spawn(publisher.route_held(Arc::clone(&state), None));
+        let minute = Duration::from_secs(60);
+        assert!(tokio::time::timeout(minute, &mut routing).await.is_err(), "no lease");
+        drop(connection);
+        tokio::time::timeout(minute, routing).await.unwrap().unwrap();
     }
 
     /// CONN-27: what was asked for before is finished first, for as long as requests may take.

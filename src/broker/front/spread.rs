@@ -112,7 +112,7 @@ impl Publisher {
             // One message at a time, so that each step counts what the step before has sent.
             let turn = self.spreading.lock().await;
             self.room_for_step(bytes as u64).await;
-            if self.alarms.reason().is_some() || !self.has_room_for(&spread.connection) {
+            if self.alarms.reason().is_some() || !self.may_step(&spread.connection) {
                 continue;
             }
             let mut outgoings = Outgoings::default();
@@ -127,10 +127,15 @@ impl Publisher {
         }
     }
 
-    /// Resolves when no alarm is on and the connection may have more publishes in flight.
+    /// Resolves when no alarm is on and the connection may have more publishes in flight. One that has ended
+    /// gets no more of them, and what it had in flight before may never be answered (SES 6).
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
-        until_room(connection, || self.has_room_for(connection)).await;
+        until_room(connection, || self.may_step(connection)).await;
+    }
+
+    fn may_step(&self, connection: &ConnectionState) -> bool {
+        self.has_room_for(connection) || connection.has_ended()
     }
 
     pub(crate) fn has_room_for(&self, connection: &ConnectionState) -> bool {
@@ -153,6 +158,7 @@ impl Publisher {
 mod tests {
     use super::*;
     use crate::{
+        Connection,
         leader::enqueue_options::EnqueueOptions,
         testing::{self, lone_connection},
     };
@@ -217,6 +223,21 @@ mod tests {
         assert_eq!(steps.iter().sum::<usize>(), 100_000 * 1024);
         assert!(steps.iter().all(|bytes| *bytes <= 8 * MIB), "{steps:?}");
         assert!(steps.len() < 20, "{steps:?}");
+    }
+
+    /// What a fenced start had in flight is never answered (SES 6).
+    #[tokio::test(start_paused = true)]
+    async fn copies_of_a_connection_that_has_ended_wait_for_nothing_in_flight() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        state.publishing.in_flight.launched(1 << 40);
+        let room = async |most| {
+            let room = node.publisher.room_to_spread(&state);
+            tokio::time::timeout(Duration::from_secs(most), room).await
+        };
+        assert!(room(60).await.is_err());
+        drop(Connection { node: Arc::clone(&node), state: Arc::clone(&state) });
+        assert!(room(60).await.is_ok());
     }
 
     #[test]
