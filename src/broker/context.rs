@@ -62,20 +62,8 @@ pub(crate) struct Context {
     pub(crate) counters: Arc<Counters>,
 }
 
-quorate_types::declare_shared!(Context {
-    me,
-    boot,
-    settings,
-    runtime,
-    peers,
-    groups,
-    database,
-    session,
-    awaited,
-    members,
-    memory,
-    counters,
-});
+quorate_types::declare_shared!(Context: me, boot, settings, runtime, peers, groups, database,
+    session, awaited, members, memory, counters);
 
 impl Context {
     /// The context of a node whose links and groups do not run yet. Must be called within a tokio

@@ -28,20 +28,8 @@ pub(crate) struct Node {
     pub(crate) turns: Turns,
 }
 
-quorate_types::declare_shared!(Node {
-    base,
-    letters,
-    clients,
-    alarms,
-    replies,
-    publisher,
-    queues,
-    exclusive,
-    front,
-    leader,
-    cluster,
-    turns,
-});
+quorate_types::declare_shared!(Node: base, letters, clients, alarms, replies, publisher, queues,
+    exclusive, front, leader, cluster, turns);
 
 impl Node {
     /// A broker without clients.

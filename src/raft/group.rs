@@ -109,24 +109,9 @@ pub struct Group {
     raft_heartbeat: Duration,
 }
 
-quorate_types::declare_shared!(Group {
-    id,
-    me,
-    queues,
-    raft,
-    replica,
-    standing,
-    store,
-    links,
-    metrics,
-    sending,
-    proposals,
-    proposal_permits,
-    proposal_permits_max,
-    rounds,
-    catch_up,
-    raft_heartbeat,
-});
+quorate_types::declare_shared!(Group: id, me, queues, raft, replica, standing, store, links,
+    metrics, sending, proposals, proposal_permits, proposal_permits_max, rounds, catch_up,
+    raft_heartbeat);
 
 /// The parts of a group.
 pub(crate) struct Parts {

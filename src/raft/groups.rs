@@ -49,7 +49,7 @@ pub struct Groups {
     starter: Arc<Starter>,
 }
 
-quorate_types::declare_shared!(Groups { shared, inbox, catalog, starter });
+quorate_types::declare_shared!(Groups: shared, inbox, catalog, starter);
 
 impl Groups {
     /// Starts the catalog group and the queue groups: reads their state back, applies what their

@@ -12,18 +12,18 @@
 ///     names: Vec<String>,
 ///     count: std::sync::atomic::AtomicU64,
 /// }
-/// quorate_types::declare_shared!(Counted { names, count });
+/// quorate_types::declare_shared!(Counted: names, count);
 /// ```
 ///
 /// ```compile_fail
 /// struct Counted {
 ///     count: std::cell::Cell<u64>,
 /// }
-/// quorate_types::declare_shared!(Counted { count });
+/// quorate_types::declare_shared!(Counted: count);
 /// ```
 #[macro_export]
 macro_rules! declare_shared {
-    ($shared:ident { $($field:ident),+ $(,)? }) => {
+    ($shared:ident: $($field:ident),+) => {
         const _: fn(&$shared) = |$shared { $($field),+ }| {
             fn may_be_shared<T: Send + Sync>(_: &T) {}
             $(may_be_shared($field);)+

@@ -138,9 +138,12 @@ impl ConnectionState {
         self.held.lock().closed
     }
 
-    /// Resolves when the connection has ended. Cancel-safe.
-    pub(crate) async fn until_ended(&self) {
-        self.publishing.in_flight.until(|| self.has_ended()).await;
+    /// Resolves with true when `ready` does, or with false when the connection ends before that.
+    pub(crate) async fn lives_until(&self, ready: impl Future<Output = ()>) -> bool {
+        tokio::select! {
+            () = self.publishing.in_flight.until(|| self.has_ended()) => false,
+            () = ready => true,
+        }
     }
 
     /// False once the channel has been closed.

@@ -210,7 +210,7 @@ impl Publisher {
             let base = &publisher.base;
             while !base.catalog_client.read().await || !base.lease.is_held() {
                 // Its client may publish the message again elsewhere.
-                if !publisher.may_route_for(&connection).await {
+                if !connection.lives_until(base.lease.until_held()).await {
                     return;
                 }
             }

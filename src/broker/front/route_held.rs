@@ -30,7 +30,7 @@ impl Publisher {
             if let Some(spread) = spread.take() {
                 self.spread(spread).await;
             }
-            if !self.may_route_for(&connection).await {
+            if !connection.lives_until(self.base.lease.until_held()).await {
                 return;
             }
             spread = self.route_some(&connection);
@@ -39,14 +39,6 @@ impl Publisher {
                 connection.publishing.in_flight.wake();
                 return;
             }
-        }
-    }
-
-    /// Waits for the routing lease. False if the connection ends before: nobody waits for its publishes then.
-    pub(crate) async fn may_route_for(&self, connection: &ConnectionState) -> bool {
-        tokio::select! {
-            () = connection.until_ended() => false,
-            () = self.base.lease.until_held() => true,
         }
     }
 
