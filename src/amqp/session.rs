@@ -417,7 +417,7 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Whether the socket is not read until publishes have been routed, for which a lease may be missing (NAM 5).
+    /// Whether the socket is not read until publishes are routed or requests answered: long, without a lease (NAM 5).
     fn may_hold_publishes(&self) -> bool {
         self.waits_for_room || self.machine.is_full()
     }

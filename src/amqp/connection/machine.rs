@@ -91,7 +91,7 @@ impl Machine {
             && self.effects.announced_bytes == 0
     }
 
-    /// True if so many publishes of transactions are queued that no further frames are taken.
+    /// True if more bytes of frames wait for answers than [`QUEUED_BYTES_MAX`].
     pub(crate) fn is_full(&self) -> bool {
         self.effects.queued_bytes > QUEUED_BYTES_MAX
     }
