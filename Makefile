@@ -152,7 +152,7 @@ peer-stop:
 # What was asked of the release build at the sizes that were asked for: bounds and sizes are in
 # cluster-tests/harness/scale.rs. Wants the machine for itself. ACCEPTANCE picks tests by their names.
 ACCEPTANCE ?= beside:: failover:: letter_chain:: backlog:: many_queues::many policies::pol_04_pol_10 dead_letters::q_40 \
-  topologies::q_40 expiry:: partitions:: body_memory::large
+  topologies::q_40 expiry:: partitions:: body_memory::large large_bodies::
 acceptance: export QUORATE_TEST_ACCEPTANCE := 1
 acceptance: export QUORATE_TEST_TABLE := $(QUORATE_CACHE_DIR)/acceptance.txt
 acceptance: release
@@ -167,10 +167,11 @@ redrive: release
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
-# Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour.
+# Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour. The state of each Raft
+# node is checked at each access to it.
 SEEDS ?= 0..2000
 simulate: deps rocksdb
-	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --workspace --test simulation -- --nocapture
+	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --config profile.dev.package.validit.debug-assertions=true --workspace --test simulation -- --nocapture
 
 # Whether simulations find the errors that are planted in a special build. PLANTED picks some by
 # their names in src/types/planted.rs, or "turn N" two of them.

@@ -53,5 +53,5 @@ async fn load(uris: Vec<String>, mix: &Mix) -> Load {
         reconnects: true,
         ..ConsumerOptions::new(String::new(), MEASURED)
     });
-    mix.load(load, &Homes { uris, reconnects: true })
+    mix.load(load, &Homes { uris, reconnects: true, divisor: 1 })
 }

@@ -7,6 +7,7 @@ use super::links::{Links, Network, Wiring};
 use super::machine::Share;
 use super::node::Node;
 use super::process::Launch;
+use super::scale::acceptance;
 use super::wait::{HANGS, eventually, hold, try_eventually};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub struct Options {
     pub args: Vec<String>,
     /// Variables set for every node; `{node}` in a value is its id.
     pub env: Vec<(String, String)>,
-    /// No other cluster of this machine runs meanwhile: for tests that measure.
+    /// In `make acceptance`, no other cluster of this machine runs meanwhile: for tests that measure.
     pub alone: bool,
     /// How nodes reach each other: [`Cluster::links`].
     pub links: Wiring,
@@ -34,7 +35,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// For tests that measure: no other test runs a cluster meanwhile.
+    /// For tests that measure: in `make acceptance`, which judges, no other test runs a cluster meanwhile.
     #[must_use]
     pub fn alone() -> Self {
         Self { alone: true, ..Self::default() }
@@ -84,7 +85,7 @@ impl Cluster {
     /// # Panics
     /// When there is no binary.
     pub async fn prepare(nodes: u64, options: Options) -> Self {
-        let share = Share::take(options.alone).await;
+        let share = Share::take(options.alone && acceptance()).await;
         let binary = binary();
         let folder = new_folder();
         let secret = format!("secret-{}", folder.path().display());

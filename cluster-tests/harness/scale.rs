@@ -131,6 +131,10 @@ sizes! {
     POLICY_QUEUES = "QUORATE_TEST_POLICY_QUEUES", 500, 10_000;
     /// Messages that expire together.
     EXPIRING = "QUORATE_TEST_EXPIRING", 60_000, 1_000_000;
+    /// What the rates of the mix of queues are divided by, where most tests want each kind of traffic, but no load.
+    MIX_DIVISOR = "QUORATE_TEST_MIX_DIVISOR", 4, 1;
+    /// MiB of the largest body.
+    BODY_MIB = "QUORATE_TEST_BODY_MIB", 16, 128;
     /// Levels of the delay ladder.
     LEVELS = "QUORATE_TEST_LEVELS", 6, 28;
 }

@@ -2,9 +2,9 @@
 //! test, so that its verdict is about more than one plain queue.
 
 use super::{ConsumerOptions, Length, Load, Overflow, PublisherOptions, Traits, Victims};
-use crate::harness::Cluster;
 use crate::harness::amqp::{arguments, bind, declare_with, durable, int, open, text};
 use crate::harness::spread::{declare_in_groups, queue_groups};
+use crate::harness::{Cluster, scale};
 use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueuePurgeOptions};
 use lapin::types::AMQPValue;
@@ -59,6 +59,17 @@ pub struct Homes {
     pub uris: Vec<String>,
     /// Whether clients go on to the next when they lose their connection.
     pub reconnects: bool,
+    /// What the rates of all publishers are divided by, as far as at least one message a second is left.
+    pub divisor: u32,
+}
+
+impl Homes {
+    /// With the rates that this run of the tests has.
+    #[must_use]
+    pub fn new(uris: Vec<String>, reconnects: bool) -> Self {
+        let divisor = u32::try_from(scale::MIX_DIVISOR.get()).unwrap_or(u32::MAX);
+        Self { uris, reconnects, divisor }
+    }
 }
 
 impl Mix {
@@ -95,7 +106,7 @@ impl Mix {
         Self { plain, has_delays, has_levels }
     }
 
-    /// Adds a light load on all of them.
+    /// Adds a load on all of them.
     #[must_use]
     pub fn load(&self, load: Load, homes: &Homes) -> Load {
         describe(&load);
@@ -108,7 +119,8 @@ impl Mix {
         let mut load = CHAIN.iter().fold(load, |load, queue| load.passes_on(queue));
         for publisher in self.publishers() {
             let (uris, reconnects) = (uris(), homes.reconnects);
-            load = load.publish(PublisherOptions { uris, reconnects, ..publisher });
+            let per_second = (publisher.per_second / homes.divisor).max(1);
+            load = load.publish(PublisherOptions { uris, reconnects, per_second, ..publisher });
         }
         let plain = self.plain.iter();
         let plain = plain.map(|queue| ConsumerOptions { holds: true, ..of(queue, 20, 0, 0) });

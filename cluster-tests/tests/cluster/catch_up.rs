@@ -71,7 +71,7 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
         .publish(PublisherOptions::new(cluster.amqp_uri(present[0]), QUEUE))
         .consume(ConsumerOptions::new(cluster.amqp_uri(present[1]), QUEUE));
     let uris = present.iter().map(|id| cluster.amqp_uri(*id)).collect();
-    let load = mix.load(load, &Homes { uris, reconnects: false });
+    let load = mix.load(load, &Homes::new(uris, false));
     load.delivers(500).await;
     cluster.node(absent).kill9();
     for id in &present {
@@ -117,7 +117,7 @@ async fn mem_10_a_replaced_node_is_offered_few_snapshots_for_the_replicas_that_i
         .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
         .consume(ConsumerOptions::new(cluster.amqp_uri(2), QUEUE));
     let uris = [1, 2].map(|id| cluster.amqp_uri(id)).to_vec();
-    let load = mix.load(load, &Homes { uris, reconnects: false });
+    let load = mix.load(load, &Homes::new(uris, false));
     let node = cluster.node(3);
     node.kill9();
     std::fs::remove_dir_all(node.data_dir()).expect("the data directory");

@@ -32,7 +32,7 @@ async fn under_load_with(options: Options) -> (Cluster, u64, Load) {
             ..ConsumerOptions::new(cluster.amqp_uri(others[0]), QUEUE)
         });
     let uris = others.iter().map(|id| cluster.amqp_uri(*id)).collect();
-    let load = mix.load(load, &Homes { uris, reconnects: false });
+    let load = mix.load(load, &Homes::new(uris, false));
     load.delivers(2_000).await;
     (cluster, leader, load)
 }

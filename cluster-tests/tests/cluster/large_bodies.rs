@@ -9,7 +9,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::in_time;
 use quorate_cluster_tests::harness::wire::{self, Wire, frame};
-use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Options, figure, scale};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
@@ -22,15 +22,17 @@ fn body(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
-    let args = ["--max-message-size".to_owned(), "128MiB".to_owned()];
+async fn bodies_from_none_to_the_largest_go_through_all_nodes() {
+    let mib = scale::BODY_MIB.get();
+    let largest = MIB * usize::try_from(mib).expect("the size of a body");
+    let args = ["--max-message-size".to_owned(), format!("{mib}MiB")];
     let cluster = Cluster::start(3, Options { args: args.into(), ..Options::alone() }).await;
     let (_one, declarer) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&declarer, "large").await;
     let (_two, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
     let (_three, consumer) = open(&cluster.amqp_uri(3)).await;
     // A frame of 131,072 bytes has 131,064 of content.
-    for bytes in [0, 1, 131_063, 131_064, 131_065, MIB, 16 * MIB, 128 * MIB] {
+    for bytes in [0, 1, 131_063, 131_064, 131_065, MIB, largest] {
         let sent = body(bytes);
         let begun = Instant::now();
         publish_confirmed(&publisher, "large", &sent).await;
@@ -38,12 +40,12 @@ async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
         let got = consumer.basic_get("large".into(), BasicGetOptions { no_ack: true }).await;
         let got = got.expect("get").expect("a message");
         assert!(got.delivery.data == sent, "a body of {bytes} bytes has changed");
-        if bytes >= 16 * MIB {
+        if bytes == largest {
             figure("a large body: MiB, confirmed, got", (bytes >> 20, published, begun.elapsed()));
         }
     }
     // One more than allowed: the channel is closed, and nothing else happens.
-    let larger = body(128 * MIB + 1);
+    let larger = body(largest + 1);
     let sent =
         publisher.basic_publish("".into(), "large".into(), <_>::default(), &larger, persistent());
     let refused = match sent.await {

@@ -62,7 +62,7 @@ pub(crate) async fn under_load(cluster: &Cluster) -> Load {
     let mix = Mix::declare(cluster).await;
     let uris = uris(cluster, &[1, 2, 3]);
     let load = with_clients(Load::on(QUEUE), &uris);
-    let load = mix.load(load, &Homes { uris, reconnects: true });
+    let load = mix.load(load, &Homes::new(uris, true));
     load.delivers(500).await;
     load
 }

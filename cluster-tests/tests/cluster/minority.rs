@@ -107,7 +107,7 @@ async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     let load = Load::on(QUEUE)
         .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
         .consume(ConsumerOptions::new(cluster.amqp_uri(1), QUEUE));
-    let load = mix.load(load, &Homes { uris: vec![cluster.amqp_uri(1)], reconnects: false });
+    let load = mix.load(load, &Homes::new(vec![cluster.amqp_uri(1)], false));
     load.delivers(500).await;
     cluster.node(2).kill9();
     cluster.node(3).kill9();

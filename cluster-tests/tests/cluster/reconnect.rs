@@ -36,7 +36,7 @@ async fn under_load() -> (Cluster, Load) {
         .publish(publisher(1))
         .consume(consumer(1))
         .consume(consumer(2));
-    let load = mix.load(load, &Homes { uris: uris(0), reconnects: true });
+    let load = mix.load(load, &Homes::new(uris(0), true));
     load.delivers(1_000).await;
     (cluster, load)
 }

@@ -47,7 +47,7 @@ async fn under_load(cluster: &Cluster) -> Load {
         ..ConsumerOptions::new(String::new(), QUEUE)
     };
     let load = Load::on(QUEUE).publish(publisher).consume(consumer);
-    let load = mix.load(load, &Homes { uris, reconnects: true });
+    let load = mix.load(load, &Homes::new(uris, true));
     load.delivers(500).await;
     load
 }
