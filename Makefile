@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run release newcomer test nightly verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
+.PHONY: run release newcomer test crates seeds beside nightly verify fix bench acceptance redrive chaos chaos-runs pauses changes simulate planted upgrade fuzz soak powerloss attacks interop suites browser chart image k8s-e2e peer peer-stop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps
@@ -32,12 +32,27 @@ release: deps rocksdb
 newcomer:
 	.ci/newcomer
 
-# The tests of each floor and of real clusters; a client, the HTTP API and the commands of the documents; the web page. `make nightly` has
-# the rest. Shows the time of each test. Most tests wait for clusters most of the time, so more of them run than there are processors.
+# The tests of each floor and of real clusters. Beside them, since they mostly wait, runs all that takes a process of its own
+# for long: a simulation, chaos, a client, the HTTP API and the commands of the documents, the web page. What these say comes
+# when they have ended. `make nightly` has the rest.
 test: build
-	@.ci/deps chaos
+	@.ci/deps chaos && .ci/deps interop && .ci/deps browser
+	$(MAKE) --no-print-directory --keep-going --jobs=2 crates beside
+
+# The tests of all crates, each with its time. Most of them wait for clusters most of the time, so more run than there are
+# processors.
+crates: build
 	RUST_TEST_THREADS=$$((3 * $$(nproc))) $(TIMED) cargo test --workspace --no-fail-fast
-	$(MAKE) --no-print-directory --keep-going interop browser CLIENTS="pika management docs"
+
+# A simulation of some seeds, and chaos of two.
+seeds: build
+	$(TIMED) cargo test --workspace --no-fail-fast --test simulation --test chaos -- --include-ignored
+
+beside: build
+	@log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && failed=0; \
+	  $(MAKE) --no-print-directory --keep-going --jobs=1 seeds interop browser CLIENTS="pika management docs" \
+	    >"$$log" 2>&1 || failed=$$?; \
+	  cat "$$log"; exit $$failed
 
 # Cargo's variable for the program that runs test binaries.
 TIMED = CARGO_TARGET_$(shell rustc -vV | awk '/^host:/ { print toupper($$2) }' | tr - _)_RUNNER="$(CURDIR)/.ci/timed"
@@ -167,11 +182,11 @@ redrive: release
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
-# Simulations of whole clusters with these seeds (CI runs 0..50): 2,000 take about half an hour. The state of each Raft
+# Simulations of whole clusters with these seeds (CI runs 0..30): 2,000 take about half an hour. The state of each Raft
 # node is checked at each access to it.
 SEEDS ?= 0..2000
 simulate: deps rocksdb
-	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --config profile.dev.package.validit.debug-assertions=true --workspace --test simulation -- --nocapture
+	QUORATE_SIMULATION_SEEDS="$(SEEDS)" cargo test --config profile.dev.package.validit.debug-assertions=true --workspace --test simulation -- --include-ignored --nocapture
 
 # Whether simulations find the errors that are planted in a special build. PLANTED picks some by
 # their names in src/types/planted.rs, or "turn N" two of them.

@@ -133,6 +133,8 @@ sizes! {
     EXPIRING = "QUORATE_TEST_EXPIRING", 60_000, 1_000_000;
     /// What the rates of the mix of queues are divided by, where most tests want each kind of traffic, but no load.
     MIX_DIVISOR = "QUORATE_TEST_MIX_DIVISOR", 4, 1;
+    /// Messages of 8 MiB that die together: more than a node may hold in memory of them.
+    LARGE_DEAD = "QUORATE_TEST_LARGE_DEAD", 50, 150;
     /// MiB of the largest body.
     BODY_MIB = "QUORATE_TEST_BODY_MIB", 16, 128;
     /// Levels of the delay ladder.

@@ -50,6 +50,7 @@ async fn chaos(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test runs it beside the tests of clusters"]
 async fn nothing_is_lost_with_the_faults_of_a_fixed_seed_and_of_a_new_one() {
     for seed in [FIXED, new_seed()] {
         println!("chaos seed {seed}");

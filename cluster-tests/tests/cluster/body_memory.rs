@@ -93,7 +93,7 @@ async fn a_client_that_reads_nothing_costs_one_message_and_misses_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_that_die_together_hold_nobody_up() {
-    const MESSAGES: u32 = 150;
+    let messages = u32::try_from(scale::LARGE_DEAD.get()).expect("a number of messages");
     let cluster = Cluster::start(3, Options::alone()).await;
     let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, "target").await;
@@ -104,10 +104,10 @@ async fn large_bodies_that_die_together_hold_nobody_up() {
     ];
     declare_with(&channel, "source", &dead).await;
     let begun = Instant::now();
-    for _ in 0..MESSAGES {
+    for _ in 0..messages {
         publish_confirmed(&channel, "source", &vec![1; BODY_BYTES]).await;
     }
-    figure("publishing 150 messages of 8 MiB", begun.elapsed());
+    figure(&format!("publishing {messages} messages of 8 MiB"), begun.elapsed());
     let before: Vec<u64> = cluster.nodes().iter().map(Node::rss_bytes).collect();
     let mut most = before.clone();
     let expire = ["set_policy", "expire", "^source$", r#"{"message-ttl":1}"#];
@@ -123,7 +123,7 @@ async fn large_bodies_that_die_together_hold_nobody_up() {
             for (most, node) in most.iter_mut().zip(cluster.nodes()) {
                 *most = node.rss_bytes().max(*most);
             }
-            if arrived == MESSAGES {
+            if arrived == messages {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -131,7 +131,7 @@ async fn large_bodies_that_die_together_hold_nobody_up() {
     };
     in_time("all letters arrive", arrival).await;
     let took = begun.elapsed();
-    figure("150 dead letters of 8 MiB have arrived", took);
+    figure(&format!("{messages} dead letters of 8 MiB have arrived"), took);
     scale::BESIDE_LETTERS.upto("slowest passive declare", slowest);
     // On a slow machine all takes its time, but nobody waits for the whole of them.
     let bound = Duration::from_secs(5).max(took / 2);

@@ -31,7 +31,7 @@ impl Run {
     /// Starts the test of that name as a child process.
     pub fn start(test: &str, seed: u64, trace: PathBuf, planted: Option<PlantedBug>) -> Self {
         let child = Command::new(env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
             .env(CHILD, format!("{seed} {}", trace.display()))
             .env("QUORATE_PLANTED_BUG", planted.map_or_else(String::new, |bug| format!("{bug:?}")))
             .stdout(Stdio::null())
