@@ -14,7 +14,7 @@ use quorate_types::{
     BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId,
     Properties, QueueId, QueueType, ResourceName, SessionId, ShortString, Stamp, StartNumber,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 
 pub fn short(text: &str) -> ShortString {
     ShortString::try_from(text).unwrap()
@@ -112,10 +112,14 @@ pub fn with_headers(table: &FieldTable) -> Properties {
     Properties::parse(plain.with_headers(Some(table)).unwrap()).unwrap()
 }
 
+thread_local! {
+    /// A counter of each test: one that all of them shared would skip numbers, so that a test would not choose evenly.
+    static NEXT: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Replaces the random source: consecutive numbers.
 pub fn in_turn() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.with(|next| next.replace(next.get() + 1))
 }
 
 /// All queues except these are local.
