@@ -373,6 +373,12 @@ pub fn invalid_argument(error: &ArgumentError, queue: &ResourceName) -> Exceptio
     })
 }
 
+/// whether there is such a queue is not known, since the catalog has no majority.
+#[must_use]
+pub fn look_up_timeout(queue: &ResourceName) -> Exception {
+    timeout(format!("failed to look up queue {queue} because the operation timed out"))
+}
+
 /// EXC-13, Q-60: the catalog has no majority.
 #[must_use]
 pub fn exchange_declare_timeout(exchange: &ResourceName) -> Exception {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::browse::{GUEST, api};
 use lapin::options::{
     BasicGetOptions, ExchangeDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
 };
@@ -105,12 +106,31 @@ async fn nam_05_a_node_that_is_cut_off_answers_nothing_by_its_old_catalog() {
         }),
     );
 
+    http_refuses(&cluster).await;
+
     heal(&cluster).await;
     let (_back, channel) = open(&cluster.amqp_uri(CUT_OFF)).await;
     assert_eq!(get(&channel, "new").await.as_deref(), Some(&b"kept"[..]));
     let there = channel.exchange_declare("old".into(), ExchangeKind::Fanout, passively, nothing());
     let missing = there.await.expect_err("deleted");
     assert_eq!(code(&missing), Some(404), "{missing}");
+}
+
+/// HTTP on the cut-off node says neither that an object is there nor that it is missing; lists show what it knows.
+async fn http_refuses(cluster: &Cluster) {
+    for request in [
+        ("GET", "queues/%2F/new"),
+        ("DELETE", "queues/%2F/new"),
+        ("GET", "exchanges/%2F/old"),
+        ("PUT", "exchanges/%2F/old"),
+        ("DELETE", "policies/%2F/missing"),
+        ("GET", "users/missing"),
+    ] {
+        let (status, why) = api(cluster, CUT_OFF, GUEST, request, "{}").await;
+        assert_eq!(status, 503, "{request:?}: {why}");
+    }
+    let (status, list) = api(cluster, CUT_OFF, GUEST, ("GET", "exchanges"), "").await;
+    assert!(status == 200 && list.to_string().contains("\"old\""), "{status} {list}");
 }
 
 /// CONN-32: a publish that a cut-off node holds ends with its client. Its producer has sent the job again

@@ -72,8 +72,7 @@ impl ExchangeOperations<'_> {
         let timeout = refusal::exchange_declare_timeout(&record.name);
         if there {
             self.client.node.queues.make_delay_queue(&record, &timeout).await?;
-            let index = self.client.base().catalog.read().version();
-            return self.client.base().lease.barrier(index).await.map_err(|_| timeout);
+            return self.client.base().lease.agreed().await.map_err(|_| timeout);
         }
         // Checked only for a new exchange (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
@@ -107,18 +106,16 @@ impl ExchangeOperations<'_> {
     /// `exchange.declare` passive (EXC-06).
     ///
     /// # Errors
-    /// 404, 403.
-    pub(crate) fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
+    /// 404, 403, 541.
+    pub(crate) async fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
         if exchange.is_empty() {
             return Err(refusal::default_exchange());
         }
         self.client.check_passive(Resource::Exchange(exchange))?;
-        self.client
-            .base()
-            .catalog
-            .read()
-            .declared_exchange(&self.client.resource(exchange))
-            .map(drop)
+        let (name, base) = (self.client.resource(exchange), self.client.base());
+        let found = base.catalog.read().declared_exchange(&name).map(drop);
+        base.lease.agreed().await.map_err(|_| refusal::exchange_declare_timeout(&name))?;
+        found
     }
 
     /// `exchange.delete` (EXC-07, 08).
@@ -211,14 +208,19 @@ impl ExchangeOperations<'_> {
         self.check_queue_bind(&bind)?;
         let queue = self.client.resource(&bind.destination);
         let source = self.client.resource(&bind.source);
-        let Some(entry) = self.client.base().known_queue(&queue) else {
-            // The error of a missing source comes first (BND-02).
-            self.client.base().catalog.read().declared_exchange(&source)?;
+        let found = self.client.base().known_queue(&queue);
+        // The error of a missing source comes first, if the queue is not there either (BND-02).
+        let no_source = self.client.base().catalog.read().declared_exchange(&source).err();
+        if found.is_none() || no_source.is_some() {
+            self.client.base().lease.agreed().await.map_err(|_| refusal::bind_timeout())?;
+        }
+        let Some(entry) = found else {
+            no_source.map_or(Ok(()), Err)?;
             return Err(self.client.node.exclusive.missing_queue(&queue).await);
         };
         check_owner(&entry, self.client.state.id, None)?;
         self.client.node.queues.check_free(&entry)?;
-        self.client.base().catalog.read().declared_exchange(&source)?;
+        no_source.map_or(Ok(()), Err)?;
         self.client
             .node
             .exclusive
@@ -237,7 +239,8 @@ impl ExchangeOperations<'_> {
         self.check_queue_bind(&bind)?;
         let Some(entry) = self.client.base().known_queue(&self.client.resource(&bind.destination))
         else {
-            return Ok(());
+            let agreed = self.client.base().lease.agreed().await;
+            return agreed.map_err(|_| refusal::unbind_timeout());
         };
         let binding = self.queue_binding(bind, &entry);
         if self.client.base().catalog.read().is_bound(&binding) {

@@ -322,7 +322,7 @@ impl Connection {
                 client.exchanges().exchange_declare(declare).await.map(done)
             }
             Operation::ExchangeExists(exchange) => {
-                client.exchanges().exchange_exists(&exchange).map(done)
+                client.exchanges().exchange_exists(&exchange).await.map(done)
             }
             Operation::Publishable(exchange) => {
                 client::Connection::check_publish(self, &exchange).map(done)
@@ -386,7 +386,12 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client::Connection as _, testing};
+    use crate::{
+        client::{BindRequest, Connection as _},
+        testing,
+    };
+    use quorate_catalog::{CatalogEntry, CatalogOutput};
+    use quorate_types::{CatalogIndex, FieldTable, Stamp};
     use std::time::Duration;
 
     const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
@@ -427,6 +432,47 @@ mod tests {
         let (answer, ()) = tokio::join!(connection.ask(CHANNEL, delete()), returns);
         // There is no such queue (DEL-01).
         assert!(matches!(answer, Ok(Answer::Removed(0))), "{answer:?}");
+    }
+
+    fn bind() -> BindRequest {
+        let name = ShortString::from_static;
+        BindRequest {
+            destination: name("missing"),
+            source: name("amq.direct"),
+            routing_key: name("key"),
+            arguments: FieldTable::default(),
+        }
+    }
+
+    /// NAM 5: another node that has not applied yet what this one's answer rests on would give the opposite
+    /// answer afterwards.
+    #[tokio::test(start_paused = true)]
+    async fn nam_05_an_answer_waits_until_all_nodes_would_give_it() {
+        let connection = connection();
+        let base = &connection.node.base;
+        base.lease.granted(Instant::now() + Duration::from_secs(60));
+        let missing = || ShortString::from_static("missing");
+        let operations = [
+            delete(),
+            Operation::QueueExists(missing()),
+            Operation::QueuePurge(missing()),
+            Operation::Get { queue: missing(), no_ack: true },
+            Operation::QueueBind(bind()),
+            Operation::QueueUnbind(bind()),
+            Operation::ExchangeExists(missing()),
+        ];
+        let entry = CatalogEntry { stamp: Stamp::default(), commands: Vec::new() };
+        for (index, operation) in (1..).map(CatalogIndex).zip(operations) {
+            base.catalog.write().apply(index, &entry, &mut CatalogOutput::default());
+            let what = format!("{operation:?}");
+            let answer = connection.ask(CHANNEL, operation);
+            tokio::pin!(answer);
+            let early = tokio::time::timeout(Duration::from_secs(1), &mut answer).await;
+            assert!(early.is_err(), "{what}: {early:?}");
+            base.lease.note_all_applied(index);
+            let answer = tokio::time::timeout(Duration::from_secs(1), answer).await;
+            assert!(answer.is_ok(), "{what}");
+        }
     }
 
     /// CON-09: a request that must not overtake publishes is given up if they cannot be routed in time.

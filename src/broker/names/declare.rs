@@ -50,10 +50,12 @@ impl Client<'_> {
     /// The queue of that name, if this connection may use it.
     ///
     /// # Errors
-    /// 404, 405.
+    /// 404, 405, 541.
     pub(crate) async fn find_queue(&self, name: &ShortString) -> Result<QueueEntry, Exception> {
         let name = self.resource(name);
-        let Some(entry) = self.node.base.known_queue(&name) else {
+        let found = self.node.base.known_queue(&name);
+        self.node.base.lease.agreed().await.map_err(|_| refusal::look_up_timeout(&name))?;
+        let Some(entry) = found else {
             return Err(self.node.exclusive.missing_queue(&name).await);
         };
         check_owner(&entry, self.state.id, None)?;
@@ -137,8 +139,7 @@ impl QueueOperations<'_> {
             relaxed_redeclaration: self.client.base().context.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
-        let index = self.client.base().catalog.read().version();
-        self.client.base().lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+        self.client.base().lease.agreed().await.map_err(|_| declare_timeout(&name))?;
         Ok(Some(declare_ok(&name, report)))
     }
 

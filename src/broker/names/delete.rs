@@ -35,8 +35,11 @@ impl QueueOperations<'_> {
     ) -> Result<u64, Exception> {
         self.client.check(Access::Configure, Resource::Queue(&queue))?;
         let name = self.client.resource(&queue);
-        // A queue that is not there is deleted already (DEL-01).
-        let Some(entry) = self.client.base().known_queue(&name) else { return Ok(0) };
+        let Some(entry) = self.client.base().known_queue(&name) else {
+            // A queue that is not there is deleted already (DEL-01).
+            let agreed = self.client.base().lease.agreed().await;
+            return agreed.map(|()| 0).map_err(|_| delete_timeout(&name));
+        };
         check_owner(&entry, self.client.state.id, None)?;
         self.client.node.queues.check_free(&entry)?;
         let (sender, receiver) = oneshot::channel();

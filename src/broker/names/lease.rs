@@ -238,6 +238,16 @@ impl RoutingLease {
         }
     }
 
+    /// Waits until all routing nodes have the catalog as this node has it now. What was just read in its copy
+    /// may be answered then: no node answers from an older one later (NAM 5).
+    ///
+    /// # Errors
+    /// As [`RoutingLease::barrier`].
+    pub(crate) async fn agreed(&self) -> Result<(), CallError> {
+        let index = self.catalog.read().version();
+        self.barrier(index).await
+    }
+
     /// What all routing nodes are known to have applied.
     pub(crate) fn all_applied(&self) -> CatalogIndex {
         *self.all_applied.borrow()

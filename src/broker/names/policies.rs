@@ -28,7 +28,7 @@ impl Operator<'_> {
     /// # Errors
     /// 406 when there is none (POL-25); 541 when the catalog does not answer.
     pub async fn clear_policy(&self, name: PolicyName) -> Result<(), Exception> {
-        self.0.base.catalog_client.read().await;
+        self.0.queues.read_catalog().await?;
         if self.0.base.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
@@ -76,7 +76,7 @@ impl Operator<'_> {
     /// # Errors
     /// 406 when there is none; 541 when the catalog does not answer.
     pub async fn clear_parameter(&self, name: ParameterName) -> Result<(), Exception> {
-        self.0.base.catalog_client.read().await;
+        self.0.queues.read_catalog().await?;
         if self.0.base.catalog.read().parameter(&name).is_none() {
             return Err(refusal::no_parameter());
         }
@@ -121,11 +121,13 @@ impl Queues {
                 tracing::error!(?reply, "unexpected reply of the catalog");
                 Err(Exception::new(ReplyCode::InternalError, "unexpected answer of the catalog"))
             }
-            Err(CallError::TimedOut | CallError::SessionEnded) => {
-                let text = "the operation timed out: the catalog has no majority";
-                Err(Exception::new(ReplyCode::InternalError, text))
-            }
+            Err(CallError::TimedOut | CallError::SessionEnded) => Err(no_majority()),
         }
+    }
+
+    /// Brings this node's copy of the catalog up to date, so that what it lacks is not there.
+    async fn read_catalog(&self) -> Result<(), Exception> {
+        if self.base.catalog_client.read().await { Ok(()) } else { Err(no_majority()) }
     }
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
@@ -139,4 +141,9 @@ impl Queues {
             tracing::warn!(%index, "not all queues confirmed a policy change in time");
         }
     }
+}
+
+fn no_majority() -> Exception {
+    let text = "the operation timed out: the catalog has no majority";
+    Exception::new(ReplyCode::InternalError, text)
 }

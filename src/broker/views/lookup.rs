@@ -15,7 +15,9 @@ use quorate_types::{Exception, Home, QueueId, ResourceName, ShortString, VhostNa
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
+use tokio::time::{Instant, timeout};
 
 /// Looks up single objects of this node's copy of the catalog.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,18 @@ impl Broker {
     #[must_use]
     pub fn lookup(&self) -> Lookup<'_> {
         Lookup(&self.0)
+    }
+
+    /// Waits until this node's copy of the catalog has all that any node has answered: it holds a routing
+    /// lease (NAM 5). False if it does not within that time.
+    pub async fn may_answer(&self, within: Duration) -> bool {
+        self.0.base.lease.held_by(Instant::now() + within).await.is_ok()
+    }
+
+    /// Waits until every node would answer what this node's copy of the catalog says now (NAM 5). False if
+    /// that is not known within that time.
+    pub async fn is_agreed(&self, within: Duration) -> bool {
+        matches!(timeout(within, self.0.base.lease.agreed()).await, Ok(Ok(())))
     }
 }
 

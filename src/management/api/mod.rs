@@ -20,6 +20,7 @@ mod counts;
 mod dispatch;
 mod input;
 pub(crate) mod json;
+mod leased;
 mod list;
 mod names;
 mod order;
@@ -183,6 +184,10 @@ impl Service {
             Ok(target) => target,
             Err(allowed) => return Ok(([(header::ALLOW, allowed)], "").into_response()),
         };
+        let is_about_one = leased::is_about_one(target.route.endpoint, target.method);
+        if is_about_one {
+            leased::may_answer(&self.api.broker).await?;
+        }
         let caller = self.permitted(&target, parts, user).await?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())
             .map_err(|part| Refusal::BadRequest(not_decoded(part)))?;
@@ -207,7 +212,12 @@ impl Service {
         let endpoint = target.route.endpoint;
         let queues = || self.api.broker.lookup().queue_count();
         let _turn = self.turns.of(endpoint, call.method, queues).await?;
-        let answer = dispatch::dispatch(&self.api, &call, endpoint).await?;
+        let answered = dispatch::dispatch(&self.api, &call, endpoint).await;
+        // A change has waited for the others by itself.
+        if is_about_one && (call.method == Method::Get || answered.is_err()) {
+            leased::is_agreed(&self.api.broker).await?;
+        }
+        let answer = answered?;
         let is_taken = matches!(answer.content, Content::Messages(_, true));
         let recipient = Recipient { place, is_taken };
         respond(answer, listing, &Room { answers: &self.answers, recipient }).await
