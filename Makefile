@@ -182,7 +182,7 @@ redrive: release
 	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --ignored --nocapture redrive::
 
-# Simulations of whole clusters with these seeds (CI runs 0..30): 2,000 take about half an hour. The state of each Raft
+# Simulations of whole clusters with these seeds (CI runs 0..40): 2,000 take about half an hour. The state of each Raft
 # node is checked at each access to it.
 SEEDS ?= 0..2000
 simulate: deps rocksdb

@@ -33,7 +33,7 @@ type Reached = BTreeMap<&'static str, usize>;
 const TEST: &str = "three_nodes_lose_nothing_and_a_seed_repeats_itself";
 
 /// Seeds that CI runs.
-const SEEDS: Range<u64> = 0..30;
+const SEEDS: Range<u64> = 0..40;
 
 /// Every seed that is a multiple of this runs twice, and the two traces are compared.
 const REPEAT_EVERY: u64 = 5;
