@@ -156,10 +156,6 @@ fn settle_down(machine: &mut Machine, turn: u32, outbox: &mut Outbox) {
         if publishes.is_empty() && settles.is_empty() && actions.is_empty() {
             return;
         }
-        for settle in &settles {
-            let ascending = settle.numbers.is_sorted_by(|a, b| a.1.0 + 1 < b.0.0);
-            assert!(ascending, "ranges touch or go back: {settle:?}");
-        }
         let mut events = Vec::new();
         let mut outcomes = Vec::new();
         for publish in publishes {
@@ -175,7 +171,11 @@ fn settle_down(machine: &mut Machine, turn: u32, outbox: &mut Outbox) {
                 }
             }
         }
-        machine.published(outcomes, outbox);
+        let behind = machine.published(outcomes, outbox);
+        for settle in settles.iter().chain(&behind) {
+            let ascending = settle.numbers.is_sorted_by(|a, b| a.1.0 + 1 < b.0.0);
+            assert!(ascending, "ranges touch or go back: {settle:?}");
+        }
         events.reverse();
         let _ = machine.events(&mut events, outbox);
         for action in actions {

@@ -272,12 +272,12 @@ impl<'c, S: ClientStream, C: Connection> Session<'c, S, C> {
             {
                 self.waits_for_room = true;
             }
-            if !settles.is_empty() {
-                self.connection.settle(settles);
-            }
             // Before actions, since an answer lets further frames continue, which may contain
             // publishes.
-            self.machine.published(outcomes, &mut self.socket.outbox);
+            let behind = self.machine.published(outcomes, &mut self.socket.outbox);
+            for settles in [settles, behind].into_iter().filter(|settles| !settles.is_empty()) {
+                self.connection.settle(settles);
+            }
             for action in actions {
                 self.act(action);
             }

@@ -133,10 +133,10 @@ impl Play {
                 self.say(&script::publish("publish", &publish));
                 outcomes.push(self.outcomes.pop_front().unwrap_or(PublishOutcome::Routed));
             }
-            for settle in settles {
+            let behind = self.machine.published(outcomes, &mut self.outbox);
+            for settle in settles.into_iter().chain(behind) {
                 self.say(&script::settle(&settle));
             }
-            self.machine.published(outcomes, &mut self.outbox);
             for action in actions {
                 self.act(action);
             }

@@ -9,10 +9,10 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
+    code, declare_quorum, open, open_confirming, persistent, publish_confirmed, ready,
 };
-use quorate_cluster_tests::harness::wait::{eventually, in_time};
-use quorate_cluster_tests::harness::wire::Wire;
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, Options};
 
 async fn refused_consume(channel: &Channel, argument: &str, value: AMQPValue, text: &str) {
@@ -137,4 +137,31 @@ async fn conn_26_and_conn_28_after_its_close_the_server_ignores_all_but_closes()
     wire.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
     wire.method(0, 10, 51, &[]).await;
     assert_eq!(wire.next().await, None);
+}
+
+/// CHN-06: a client that passes a message on and then acknowledges it keeps the message if what it made of it is
+/// refused, also if it does not wait for the refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn chn_06_an_ack_behind_a_refused_publish_is_not_carried_out() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "jobs").await;
+    publish_confirmed(&channel, "jobs", b"job").await;
+    let mut client = Wire::open_channel(&cluster.node(1).amqp_address()).await;
+    client.method(1, 60, 20, &wire::basic_consume("jobs", false)).await;
+    client.expect(1, 60, 60).await;
+    let to_missing = [&[0, 0][..], &wire::short("missing"), &wire::short("key"), &[0]].concat();
+    let first_tag = [&1_u64.to_be_bytes()[..], &[0]].concat();
+    let mut bytes = wire::method_frame(1, 60, 40, &to_missing);
+    bytes.extend(wire::frame(wire::HEADER, 1, &wire::content_header(60, 4, None)));
+    bytes.extend(wire::frame(wire::BODY, 1, b"done"));
+    bytes.extend(wire::method_frame(1, 60, 80, &first_tag));
+    client.send(&bytes).await;
+    let close = client.channel_close(1).await.expect("channel.close");
+    assert_eq!(close.code, 404, "{close:?}");
+    eventually("the job is ready again", || async {
+        let jobs = ready(&connection, "jobs").await;
+        hold(jobs == Ok(1), || format!("{jobs:?}"))
+    })
+    .await;
 }

@@ -97,6 +97,8 @@ pub(crate) struct Effects {
     pub(crate) publishes: Vec<Publish>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) settles: settle::Settles,
+    /// Settlements behind publishes of their channels whose outcomes are not known yet, in order.
+    pub(crate) behind: Vec<settle::Behind>,
     pub(crate) actions: Vec<Action>,
     /// Bytes of frames that wait for an answer.
     pub(crate) queued_bytes: usize,

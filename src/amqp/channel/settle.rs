@@ -6,7 +6,7 @@ use crate::{
     codec::hot,
     connection::close::Fault,
 };
-use quorate_client::{HolderRef, Settle, Settlement};
+use quorate_client::{ChannelId, HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, RequeueCause};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -287,6 +287,34 @@ impl Settles {
     }
 }
 
+/// A settlement behind publishes of its channel. If one of these is refused, the channel ends with that error,
+/// and what the client has sent after it is not carried out (CHN-06).
+#[derive(Debug)]
+pub(crate) struct Behind {
+    channel: ChannelId,
+    /// Number of publishes without an outcome that the client has sent before it, of all channels.
+    publishes: usize,
+    holder: HolderRef,
+    number: DeliveryNumber,
+    settlement: Settlement,
+}
+
+impl Effects {
+    /// Takes the settlements that wait for the outcomes of publishes, but for those that follow a refused one;
+    /// `refused`: those publishes, each by its channel and its place among all.
+    pub(crate) fn take_behind(&mut self, refused: &[(ChannelId, usize)]) -> Vec<Settle> {
+        let mut settles = Settles::default();
+        for Behind { channel, publishes, holder, number, settlement } in self.behind.drain(..) {
+            let follows =
+                |refused: &(ChannelId, usize)| refused.0 == channel && refused.1 < publishes;
+            if !refused.iter().any(follows) {
+                settles.add(holder, number, settlement);
+            }
+        }
+        settles.take()
+    }
+}
+
 /// Adds a number to ranges in ascending order. False if it would have to go before others of which
 /// the order has a meaning (dead letters, ACK-07).
 fn join(
@@ -337,8 +365,15 @@ impl Channel {
         match &mut self.transaction {
             None => {
                 let before = self.unacked.outstanding();
+                let (channel, publishes) = (self.id, effects.pending.len());
+                let is_behind = self.publishing > 0;
                 let settled = self.unacked.settle(tag, multiple, |holder, number| {
-                    effects.settles.add(holder, number, settlement);
+                    if is_behind {
+                        let behind = Behind { channel, publishes, holder, number, settlement };
+                        effects.behind.push(behind);
+                    } else {
+                        effects.settles.add(holder, number, settlement);
+                    }
                 });
                 if settlement == Settlement::Ack {
                     self.traffic.acknowledged += before - self.unacked.outstanding();

@@ -291,12 +291,22 @@ impl Machine {
         }
     }
 
-    /// Handles the broker's outcomes of the publishes that were taken last, in their order.
-    pub(crate) fn published(&mut self, outcomes: Vec<PublishOutcome>, outbox: &mut Outbox) {
+    /// Handles the broker's outcomes of the publishes that were taken last, in their order. Returns the settlements
+    /// that had to wait for them, to be passed to the broker before the actions that were taken with the publishes.
+    #[must_use]
+    pub(crate) fn published(
+        &mut self,
+        outcomes: Vec<PublishOutcome>,
+        outbox: &mut Outbox,
+    ) -> Vec<Settle> {
         let pending = std::mem::take(&mut self.effects.pending);
         let mut numbers: Vec<u16> = Vec::new();
-        for (pending, outcome) in pending.into_iter().zip(outcomes) {
+        let mut refused: Vec<(ChannelId, usize)> = Vec::new();
+        for (place, (pending, outcome)) in pending.into_iter().zip(outcomes).enumerate() {
             let number = pending.channel.number;
+            if matches!(outcome, PublishOutcome::Refused(_)) {
+                refused.push((pending.channel, place));
+            }
             if numbers.last() != Some(&number) {
                 numbers.push(number);
             }
@@ -304,6 +314,7 @@ impl Machine {
                 self.fail(number, &fault, outbox);
             }
         }
+        let settles = self.effects.take_behind(&refused);
         self.send_confirms(outbox);
         numbers.sort_unstable();
         numbers.dedup();
@@ -313,6 +324,7 @@ impl Machine {
             }
             self.resume(number, outbox);
         }
+        settles
     }
 
     fn outcome(
