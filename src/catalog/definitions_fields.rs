@@ -1,7 +1,7 @@
 //! The objects of a definitions file, read field by field; every error names the object.
 
 use crate::{definitions_import::DefinitionsError, definitions_table};
-use quorate_types::{FieldTable, ShortString};
+use quorate_types::{FieldTable, FieldValue, ShortString};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -102,15 +102,25 @@ impl<'a> Fields<'a> {
 
     /// A boolean; false if it is absent.
     pub(crate) fn truth(&self, name: &str) -> Result<bool, DefinitionsError> {
+        self.truth_or(name, false)
+    }
+
+    /// A boolean, with the value that it has if it is absent.
+    pub(crate) fn truth_or(&self, name: &str, absent: bool) -> Result<bool, DefinitionsError> {
         let value = self.optional(name);
-        value.map_or(Ok(false), |value| {
+        value.map_or(Ok(absent), |value| {
             value.as_bool().ok_or_else(|| self.must(name, "true or false"))
         })
     }
 
+    /// An integer, which may be written as `2.0`.
     pub(crate) fn optional_integer(&self, name: &str) -> Result<Option<i64>, DefinitionsError> {
+        let whole = |value: &Value| {
+            let of_float = || FieldValue::F64(value.as_f64()?).as_whole_number();
+            value.as_i64().or_else(of_float)
+        };
         let value = self.optional(name);
-        value.map(|value| value.as_i64().ok_or_else(|| self.must(name, "an integer"))).transpose()
+        value.map(|value| whole(value).ok_or_else(|| self.must(name, "an integer"))).transpose()
     }
 
     /// A list of words, or a text of words separated by commas, as older versions wrote it.

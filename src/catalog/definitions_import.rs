@@ -4,25 +4,24 @@
 //! The copy applies commands, queues and bindings with the same `apply` that the replicas use
 //! later. The first refusal is reported with the object's name, before anything has been proposed.
 
+mod topology;
+
 use crate::{
     access_command::AccessCommand,
     command::{CatalogCommand, CatalogEntry, CatalogReply},
     definitions_fields::Fields,
     definitions_user::{self, HashPassword},
     machine::Catalog,
-    objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
+    objects::{Binding, Destination, QueueEntry},
     output::CatalogOutput,
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyKind, PolicyRecord},
     policy_parse::PolicyText,
-    queue_entry::{check_queue_properties, resolve_queue_type},
     record::{CatalogKey, PermissionRecord, TopicPermissionRecord, UserRecord},
-    refusal,
     vhost::{VhostMetadata, VhostUpdate},
 };
 use quorate_types::{
-    CatalogIndex, GroupId, Home, QueueArguments, QueueId, QueueType, ResourceName, SessionId,
-    ShortString, Stamp, VhostName,
+    CatalogIndex, QueueId, QueueType, ResourceName, SessionId, ShortString, Stamp, VhostName,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -342,114 +341,6 @@ impl Reading<'_> {
         let policy = policy(PolicyKind::User, &vhost, &name, fields)?;
         self.step(fields, CatalogCommand::SetPolicy(policy));
         Ok(())
-    }
-
-    fn exchange(&mut self, fields: &Fields<'_>) -> Read {
-        self.without_internal &= !fields.has("internal");
-        let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
-        if self.catalog.exchange(&name).is_some() {
-            return Ok(());
-        }
-        let kind = ExchangeType::parse(fields.text("type")?);
-        let record = ExchangeRecord {
-            name,
-            kind: kind.map_err(|refused| fields.wrong(refused.explanation))?,
-            durable: fields.truth("durable")?,
-            auto_delete: fields.truth("auto_delete")?,
-            internal: fields.truth("internal")?,
-            arguments: fields.table("arguments")?,
-        };
-        self.exchanges.insert(record.name.clone());
-        self.step(fields, CatalogCommand::DeclareExchange(record));
-        Ok(())
-    }
-
-    fn queue(&mut self, fields: &Fields<'_>) -> Read {
-        let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
-        if name.name.is_empty() {
-            return Err(fields.wrong("'name' is empty"));
-        }
-        if self.catalog.queue_by_name(&name).is_some() {
-            return Ok(());
-        }
-        let (durable, auto_delete) = (fields.truth("durable")?, fields.truth("auto_delete")?);
-        let arguments = fields.table("arguments")?;
-        let default = match fields.optional_text("type")? {
-            Some(name) => queue_type(fields, name)?,
-            None => self
-                .catalog
-                .vhost(&name.vhost)
-                .and_then(|vhost| vhost.metadata.default_queue_type)
-                .unwrap_or(self.default_type),
-        };
-        let parsed = QueueArguments::parse(&arguments, default)
-            .map_err(|error| fields.wrong(refusal::invalid_argument(&error, &name).explanation))?;
-        let given = parsed.queue_type;
-        let queue_type = resolve_queue_type(given, default, durable, false, auto_delete);
-        check_queue_properties(&name, queue_type, durable, false, auto_delete)
-            .map_err(|refused| fields.wrong(refused.explanation))?;
-        // No group has this number, so no queue has this id.
-        let position = self.definitions.queues.len() as u64;
-        let id = QueueId { home: Home::Group(GroupId(u16::MAX)), index: u64::MAX, position };
-        let creator = self.creator;
-        let owner = None;
-        let entry =
-            QueueEntry { name, id, creator, queue_type, durable, auto_delete, owner, arguments };
-        self.queues.insert(entry.name.clone(), id);
-        self.definitions.queues.push(entry);
-        Ok(())
-    }
-
-    fn binding(&mut self, fields: &Fields<'_>) -> Read {
-        let vhost = fields.short("vhost")?;
-        let source = ResourceName { vhost: vhost.clone(), name: fields.short("source")? };
-        if source.name.is_empty() {
-            // Every queue is bound to the default exchange.
-            return Ok(());
-        }
-        let destination = fields.short("destination")?;
-        let destination = match fields.text("destination_type")? {
-            "exchange" => Destination::Exchange(destination),
-            "queue" => self.queue_destination(fields, &vhost, destination)?,
-            other => return Err(fields.wrong(format!("unknown destination_type '{other}'"))),
-        };
-        let (key, arguments) = (fields.short("routing_key")?, fields.table("arguments")?);
-        let to = match &destination {
-            Destination::Exchange(name) => Some(ResourceName { vhost, name: name.clone() }),
-            Destination::Queue { .. } => None,
-        };
-        let missing = std::iter::once(&source).chain(&to).find(|name| !self.has_exchange(name));
-        if let Some(missing) = missing.filter(|_| self.without_internal) {
-            self.definitions.left_out.push(format!(
-                "{}: {}",
-                fields.object(),
-                refusal::no_exchange(missing).explanation
-            ));
-            return Ok(());
-        }
-        self.definitions.bindings.push(Binding { source, destination, key, arguments });
-        Ok(())
-    }
-
-    /// True if the exchange exists, or is in the file.
-    fn has_exchange(&self, name: &ResourceName) -> bool {
-        // Every virtual host has these exchanges from the start.
-        name.name.as_str().starts_with("amq.")
-            || self.exchanges.contains(name)
-            || self.catalog.exchange(name).is_some()
-    }
-
-    fn queue_destination(
-        &self,
-        fields: &Fields<'_>,
-        vhost: &VhostName,
-        name: ShortString,
-    ) -> Result<Destination, DefinitionsError> {
-        let full = ResourceName { vhost: vhost.clone(), name: name.clone() };
-        let there = || self.catalog.queue_by_name(&full).map(|entry| entry.id);
-        let known = self.queues.get(&full).copied().or_else(there);
-        let id = known.ok_or_else(|| fields.wrong(refusal::no_queue(&full).explanation))?;
-        Ok(Destination::Queue { name, id })
     }
 }
 

@@ -91,7 +91,7 @@ pub fn delay_of(properties: &Properties) -> Option<u64> {
         return None;
     }
     let headers = properties.decode_headers().ok()??;
-    let delay = headers.get(DELAY)?.as_integer()?;
+    let delay = headers.get(DELAY)?.as_whole_number()?;
     u64::try_from(delay).ok().filter(|delay| *delay > 0)
 }
 
@@ -99,9 +99,12 @@ pub fn delay_of(properties: &Properties) -> Option<u64> {
 /// delays the message again, and its receiver sees how long the delay was.
 #[must_use]
 pub fn after_delay(headers: FieldTable) -> FieldTable {
-    let negated = |(name, value): (ShortString, FieldValue)| match value.as_integer() {
-        Some(delay) if name.as_str() == DELAY && delay > 0 => (name, FieldValue::I64(-delay)),
-        Some(_) | None => (name, value),
+    let negated = |(name, value): (ShortString, FieldValue)| {
+        let delay = if name.as_str() == DELAY { value.as_whole_number() } else { None };
+        match delay {
+            Some(delay) if delay > 0 => (name, FieldValue::I64(-delay)),
+            Some(_) | None => (name, value),
+        }
     };
     FieldTable(headers.0.into_iter().map(negated).collect())
 }

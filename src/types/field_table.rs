@@ -112,6 +112,23 @@ impl FieldValue {
         }
     }
 
+    /// The whole number that the value is or means: an integer, or, as some client libraries send one, text or a
+    /// floating-point number without a fraction.
+    #[must_use]
+    pub fn as_whole_number(&self) -> Option<i64> {
+        let of_float = |value: f64| {
+            // Integers of up to 2^53 are exact.
+            let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+            is_exact.then_some(value as i64)
+        };
+        match self {
+            Self::LongString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            Self::F64(value) => of_float(*value),
+            Self::F32(value) => of_float(f64::from(*value)),
+            other => other.as_integer(),
+        }
+    }
+
     /// The long string's bytes.
     #[must_use]
     pub fn as_long_string(&self) -> Option<&Bytes> {

@@ -426,3 +426,25 @@ async fn what_is_wrong_is_refused_by_name() {
         assert_eq!((output.code, output.stderr.is_empty()), (code, false), "{args:?}: {output:?}");
     }
 }
+
+/// an operator may look as often as it likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn q_31_looking_into_a_queue_over_http_uses_no_message_up() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let limited = [("x-queue-type", text("quorum")), ("x-delivery-limit", int(3))];
+    declare_with(&channel, "looked-at", &limited).await;
+    publish_confirmed(&channel, "looked-at", b"kept").await;
+    for mode in ["ack_requeue_true", "reject_requeue_true"].repeat(6) {
+        let body = json!({ "count": 1, "ackmode": mode, "encoding": "auto" }).to_string();
+        let request = ("POST", "queues/%2F/looked-at/get");
+        let got = eventually("the message is back", || async {
+            let (status, got) = api(&cluster, 2, GUEST, request, &body).await;
+            hold(status == 200 && got != json!([]), || format!("{status} {got}")).map(|()| got)
+        })
+        .await;
+        assert_eq!(got.pointer("/0/payload"), Some(&json!("kept")), "{got}");
+        assert_eq!(got.pointer("/0/redelivered"), Some(&json!(false)), "{got}");
+    }
+    assert_eq!(get(&channel, "looked-at").await.as_deref(), Some(&b"kept"[..]));
+}

@@ -138,7 +138,11 @@ async fn exc_17_q_50_bad_input_is_told_and_the_queue_is_the_exchanges() {
     let direct = [("x-delayed-type", text("direct"))];
     assert_eq!(declare_delayed(&channel, "later", &direct).await, Ok(()));
     let channel_of = || async { open_confirming(&cluster.amqp_uri(1)).await };
-    for wrong in [text("soon"), int(315_360_000_001)] {
+    // As libraries for PHP and JavaScript, and for .NET, send them.
+    for whole in [text("60000"), AMQPValue::Double(60_000.0)] {
+        assert_eq!(publish(&channel, "later", "k", "x", whole).await, Ok(true));
+    }
+    for wrong in [text("soon"), AMQPValue::Double(0.5), int(315_360_000_001)] {
         let (_own, channel) = channel_of().await;
         assert_eq!(publish(&channel, "later", "k", "x", wrong).await, Err(Some(406)));
     }

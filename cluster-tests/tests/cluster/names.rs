@@ -1,9 +1,9 @@
 //! Names of queues: they lead to what lives, wherever a publish comes in, and go with what has ended
 //! (NAM 3, 5, 7, 8).
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Confirmation, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
@@ -14,6 +14,27 @@ use quorate_cluster_tests::harness::wait::{eventually, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::time::{Duration, Instant};
+
+/// CONN-27, NAM 3: what ended with a connection is gone on every node at close-ok, and its names are free there.
+#[tokio::test(flavor = "multi_thread")]
+async fn conn_27_what_ended_with_a_connection_is_free_on_the_next_node() {
+    const ROUNDS: u64 = 60;
+    let cluster = Cluster::start(3, Options::default()).await;
+    let kinds = [ExchangeKind::Fanout, ExchangeKind::Direct];
+    for (round, kind) in (0..ROUNDS).zip(kinds.into_iter().cycle()) {
+        let (connection, channel) = open(&cluster.amqp_uri(1 + round % 3)).await;
+        let options = ExchangeDeclareOptions { auto_delete: true, ..Default::default() };
+        let nothing = FieldTable::default;
+        let declared = channel.exchange_declare("goes".into(), kind, options, nothing()).await;
+        declared.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let declared = channel.queue_declare("mine".into(), exclusive(), nothing()).await;
+        declared.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let (queue, exchange) = ("mine".into(), "goes".into());
+        let bound = channel.queue_bind(queue, exchange, "".into(), Default::default(), nothing());
+        bound.await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        connection.close(200, "done".into()).await.expect("close-ok");
+    }
+}
 
 /// NAM 7: a leader that was cut off compares names with queues when it is back, and its copy of the
 /// catalog is newer than its replica, which has more to catch up with.
@@ -155,6 +176,10 @@ async fn que_12_a_server_given_name_is_unknown_everywhere_when_its_connection_ha
     for node in 1..=3 {
         assert_eq!(look(node).await, Err(Some(405)), "node {node}: it lives");
     }
+    // Another node does not take it for deleted already (EXQ-02, DEL-01).
+    let (_stranger, channel) = open(&cluster.amqp_uri(1)).await;
+    let deleted = channel.queue_delete(name.as_str().into(), Default::default()).await;
+    assert_eq!(deleted.map_err(|error| code(&error)), Err(Some(405)));
     owning.close(200, "done".into()).await.expect("close-ok");
     for node in 1..=3 {
         assert_eq!(look(node).await, Err(Some(404)), "node {node}: it has ended");

@@ -97,7 +97,7 @@ type Fits = fn(&FieldValue) -> bool;
 const CHECKED: [(&str, Fits); 4] = [
     ("CC", is_array),
     ("BCC", is_array),
-    ("x-delay", is_integer),
+    ("x-delay", is_whole_number),
     ("x-opt-delivery-time", is_integer),
 ];
 
@@ -110,6 +110,11 @@ fn is_array(value: &FieldValue) -> bool {
 
 fn is_integer(value: &FieldValue) -> bool {
     value.as_integer().is_some()
+}
+
+/// Libraries for .NET, PHP and JavaScript send delays as floating-point numbers or text (EXC-17).
+fn is_whole_number(value: &FieldValue) -> bool {
+    value.as_whole_number().is_some()
 }
 
 /// False if no header can be a checked one: most messages then need no search of the table.
@@ -303,18 +308,20 @@ mod tests {
         }
     }
 
-    /// other types of headers that Quorate interprets are refused.
+    /// other types of headers that Quorate interprets are refused. EXC-17: a delay may be text or a double.
     #[test]
     fn q_50_reserved_headers_are_integers() {
-        for name in ["x-delay", "x-opt-delivery-time"] {
+        for whole in [FieldValue::text("5"), FieldValue::F64(5.0), FieldValue::F32(-5.0)] {
+            assert!(check(with_header("x-delay", whole), None).is_ok());
+        }
+        let (text, double) = (FieldValue::text, FieldValue::F64);
+        let of_delay = [(text("5s"), "longstr"), (text(""), "longstr"), (double(5.5), "double")];
+        let of_time = [(text("5"), "longstr"), (double(5.0), "double"), (double(5.5), "double")];
+        for (name, others) in [("x-delay", of_delay), ("x-opt-delivery-time", of_time)] {
             for integer in [FieldValue::I64(5), FieldValue::U8(5), FieldValue::I32(-5)] {
                 assert!(check(with_header(name, integer), None).is_ok());
             }
-            for (other, kind) in [
-                (FieldValue::text("5"), "longstr"),
-                (FieldValue::Bool(true), "bool"),
-                (FieldValue::F64(5.0), "double"),
-            ] {
+            for (other, kind) in others.into_iter().chain([(FieldValue::Bool(true), "bool")]) {
                 let ShapeError::Refused(exception) =
                     check(with_header(name, other), None).unwrap_err()
                 else {

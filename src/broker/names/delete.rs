@@ -36,9 +36,11 @@ impl QueueOperations<'_> {
         self.client.check(Access::Configure, Resource::Queue(&queue))?;
         let name = self.client.resource(&queue);
         let Some(entry) = self.client.base().known_queue(&name) else {
-            // A queue that is not there is deleted already (DEL-01).
             let agreed = self.client.base().lease.agreed().await;
-            return agreed.map(|()| 0).map_err(|_| delete_timeout(&name));
+            agreed.map_err(|_| delete_timeout(&name))?;
+            // A queue that is not there is deleted already (DEL-01); another connection's may be on its node (EXQ-02).
+            let missing = self.client.node.exclusive.missing_queue(&name).await;
+            return if missing.code == ReplyCode::NotFound { Ok(0) } else { Err(missing) };
         };
         check_owner(&entry, self.client.state.id, None)?;
         self.client.node.queues.check_free(&entry)?;
@@ -108,6 +110,13 @@ impl Queues {
 }
 
 impl ExclusiveQueues {
+    /// Takes entries out of the catalog, and waits until no routing node knows them: their names are free on all
+    /// nodes then (NAM 5).
+    async fn remove_everywhere(&self, entries: Vec<CatalogCommand>) -> Result<(), CallError> {
+        let (index, _) = self.base.catalog_client.propose_all(entries).await?;
+        self.base.lease.barrier(index).await
+    }
+
     /// Ends exclusive queues with their connection; afterwards no publish through any node reaches
     /// them (EXQ-01, CONN-27).
     pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
@@ -122,7 +131,7 @@ impl ExclusiveQueues {
                 self.base.context.counters.queues_deleted.add(u64::from(was_local));
             }
         }
-        if !entries.is_empty() && self.base.catalog_client.propose_all(entries).await.is_err() {
+        if !entries.is_empty() && self.remove_everywhere(entries).await.is_err() {
             tracing::warn!(
                 "cannot delete the exclusive queues of a closed connection yet; will retry"
             );

@@ -155,3 +155,67 @@ fn ctl_15_the_form_of_a_document_is_checked_without_a_catalog() {
         assert!(refused.contains(told), "{refused}");
     }
 }
+
+/// RabbitMQ takes queues and exchanges of a file as durable unless it says otherwise.
+#[test]
+fn acl_23_what_does_not_say_whether_it_is_durable_is() {
+    let world = World::new();
+    let given = json!({
+        "exchanges": [{ "name": "x", "vhost": "/", "type": "fanout" }],
+        "queues": [
+            { "name": "q", "vhost": "/" },
+            { "name": "replicated", "vhost": "/", "arguments": { "x-queue-type": "quorum" } },
+            { "name": "transient", "vhost": "/", "durable": false },
+        ],
+        "policies": [{
+            "name": "p", "vhost": "/", "pattern": "^q$", "priority": 2.0,
+            "definition": { "max-length": 5 },
+        }],
+    });
+    let definitions = read(&world, 1, &given).unwrap();
+    let durable: Vec<_> =
+        definitions.queues.iter().map(|it| (it.name.name.as_str(), it.durable)).collect();
+    assert_eq!(durable, [("q", true), ("replicated", true), ("transient", false)]);
+    let is_durable = |command: &CatalogCommand| match command {
+        CatalogCommand::DeclareExchange(exchange) => Some(exchange.durable),
+        _ => None,
+    };
+    let exchanges: Vec<_> =
+        definitions.steps.iter().filter_map(|step| is_durable(&step.command)).collect();
+    assert_eq!(exchanges, [true]);
+    let is_policy = |command: &CatalogCommand| matches!(command, CatalogCommand::SetPolicy(it) if it.priority == 2);
+    assert!(definitions.steps.iter().any(|step| is_policy(&step.command)));
+}
+
+/// As in RabbitMQ, what bears a name that no client can declare is left out with what leads to it, and the rest is
+/// imported.
+#[test]
+fn acl_23_reserved_names_are_left_out() {
+    let world = World::new();
+    let exchange = |name| json!({ "name": name, "vhost": "/", "type": "topic" });
+    let binding = |from, to| {
+        json!({
+            "source": from, "vhost": "/", "destination": to, "destination_type": "queue",
+            "routing_key": "k", "arguments": {},
+        })
+    };
+    let given = json!({
+        "exchanges": [exchange("amq.mine"), exchange(""), exchange("amq.topic"), exchange("x")],
+        "queues": [{ "name": "amq.gen-x", "vhost": "/" }, { "name": "q", "vhost": "/" }],
+        "bindings": [binding("x", "amq.gen-x"), binding("amq.mine", "q"), binding("amq.topic", "q")],
+    });
+    let definitions = read(&world, 1, &given).unwrap();
+    assert_eq!(definitions.queues.len(), 1);
+    assert_eq!(definitions.bindings.len(), 1);
+    let left_out = definitions.left_out.join("; ");
+    for object in [
+        "exchange 'amq.mine' in vhost '/': its name is reserved",
+        "exchange '' in vhost '/': its name is reserved",
+        "queue 'amq.gen-x' in vhost '/': its name is reserved",
+        "binding from 'x' to 'amq.gen-x' in vhost '/'",
+        "binding from 'amq.mine' to 'q' in vhost '/'",
+    ] {
+        assert!(left_out.contains(object), "{object}: {left_out}");
+    }
+    assert_eq!(definitions.left_out.len(), 5, "{left_out}");
+}

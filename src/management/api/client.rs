@@ -9,8 +9,8 @@ use quorate_client::{
     PublishOutcome, Settle, Settlement,
 };
 use quorate_types::{
-    DeliveryNumber, Exception, FieldTable, FieldValue, ReplyCode, RequeueCause, ShortString,
-    VhostName, json_bytes_max, properties_json_bytes_max,
+    DeliveryNumber, Exception, FieldTable, FieldValue, ReplyCode, ShortString, VhostName,
+    json_bytes_max, properties_json_bytes_max,
 };
 use std::future::Future;
 use std::time::Duration;
@@ -141,8 +141,8 @@ impl UserConnection {
         }
         let settlement = match mode {
             AckMode::Ack => return Ok(got),
-            AckMode::Requeue => Settlement::Requeue(RequeueCause::Nack),
-            AckMode::RejectRequeue => Settlement::Requeue(RequeueCause::Reject),
+            // A look is no delivery: it neither marks a message nor counts towards its delivery limit.
+            AckMode::Requeue | AckMode::RejectRequeue => Settlement::Release,
             AckMode::Reject => Settlement::Discard,
         };
         let settle =

@@ -171,12 +171,15 @@ fn headers(value: &Value) -> Result<FieldTable, Refusal> {
             return bad_request(format!("header {name} must be an array"));
         }
     }
-    for name in ["x-delay", "x-opt-delivery-time"] {
-        if wrong(name, Value::is_i64) {
-            return bad_request(format!("header {name} must be an integer"));
-        }
+    if wrong("x-opt-delivery-time", Value::is_i64) {
+        return bad_request("header x-opt-delivery-time must be an integer");
     }
-    from_object("headers", fields)
+    let headers = from_object("headers", fields)?;
+    // Text and floating-point numbers count too (EXC-17).
+    if headers.get("x-delay").is_some_and(|delay| delay.as_whole_number().is_none()) {
+        return bad_request("header x-delay must be a whole number");
+    }
+    Ok(headers)
 }
 
 /// A body as JSON shows it: as text if it is UTF-8 and that is wanted, else in base64.

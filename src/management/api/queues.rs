@@ -340,17 +340,19 @@ async fn declare(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 }
 
 /// The name of a queue that is there.
-fn known(api: &Api, call: &Call) -> Result<ResourceName, Refusal> {
+async fn known(api: &Api, call: &Call) -> Result<ResourceName, Refusal> {
     let name = call.resource(api, "queue")?;
-    // AMQP takes a missing queue for deleted already, HTTP does not.
-    match api.broker.lookup().queue(&name) {
-        Some(_) => Ok(name),
-        None => Err(Refusal::NoObject),
+    // AMQP takes a missing queue for deleted already, HTTP does not. Another node may know a connection-bound one.
+    let is_there = api.broker.lookup().queue(&name).is_some();
+    if is_there || api.cluster.queue(&name).await.is_some() {
+        Ok(name)
+    } else {
+        Err(Refusal::NoObject)
     }
 }
 
 async fn delete(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let ResourceName { vhost, name: queue } = known(api, call)?;
+    let ResourceName { vhost, name: queue } = known(api, call).await?;
     let (if_unused, if_empty) = (call.query.is_true("if-unused"), call.query.is_true("if-empty"));
     let delete = Operation::QueueDelete { queue, if_unused, if_empty };
     perform(&api.broker, &call.caller, &vhost, delete).await?;
@@ -359,7 +361,7 @@ async fn delete(api: &Api, call: &Call) -> Result<Answer, Refusal> {
 
 /// Purges a queue.
 pub(crate) async fn purge(api: &Api, call: &Call) -> Result<Answer, Refusal> {
-    let ResourceName { vhost, name } = known(api, call)?;
+    let ResourceName { vhost, name } = known(api, call).await?;
     perform(&api.broker, &call.caller, &vhost, Operation::QueuePurge(name)).await?;
     Ok(Answer::done())
 }
