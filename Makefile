@@ -55,7 +55,7 @@ beside: build
 	  cat "$$log"; exit $$failed
 
 # Cargo's variable for the program that runs test binaries.
-TIMED = CARGO_TARGET_$(shell rustc -vV | awk '/^host:/ { print toupper($$2) }' | tr - _)_RUNNER="$(CURDIR)/.ci/timed"
+TIMED = env -u MAKEFLAGS CARGO_TARGET_$(shell rustc -vV | awk '/^host:/ { print toupper($$2) }' | tr - _)_RUNNER="$(CURDIR)/.ci/timed"
 
 # Everything that there is, in some hours, and a table: NIGHT="acceptance upgrade" picks steps by words of their names.
 NIGHT ?=

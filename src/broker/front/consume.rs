@@ -82,7 +82,7 @@ impl ConsumerOperations<'_> {
                 let text = format!("queue {} in exclusive use", entry.name);
                 Exception::new(ReplyCode::AccessRefused, text)
             }
-            Ok(Reply::Gone) => refusal::no_queue(&entry.name),
+            Ok(Reply::Gone) => self.client.node.queues.gone(&entry).await,
             Ok(other) => crate::names::declare::unexpected(&entry.name, &other),
             Err(_) => timed_out(),
         };
@@ -235,7 +235,9 @@ impl ConsumerOperations<'_> {
                 context.counters.deliveries(entry.queue_type).got_empty.add(1);
                 return Ok(None);
             }
-            Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
+            Some((_, Reply::Gone)) => {
+                return Err(self.client.node.queues.gone(&entry).await);
+            }
             Some((_, other)) => return Err(crate::names::declare::unexpected(&entry.name, &other)),
             None => return Err(get_timeout(&entry.name)),
         };

@@ -208,19 +208,14 @@ impl ExchangeOperations<'_> {
         self.check_queue_bind(&bind)?;
         let queue = self.client.resource(&bind.destination);
         let source = self.client.resource(&bind.source);
-        let found = self.client.base().known_queue(&queue);
-        // The error of a missing source comes first, if the queue is not there either (BND-02).
-        let no_source = self.client.base().catalog.read().declared_exchange(&source).err();
-        if found.is_none() || no_source.is_some() {
-            self.client.base().lease.agreed().await.map_err(|_| refusal::bind_timeout())?;
-        }
-        let Some(entry) = found else {
-            no_source.map_or(Ok(()), Err)?;
+        let Some(entry) = self.client.base().known_queue(&queue) else {
+            // The error of a missing source comes first (BND-02).
+            self.client.base().catalog.read().declared_exchange(&source)?;
             return Err(self.client.node.exclusive.missing_queue(&queue).await);
         };
         check_owner(&entry, self.client.state.id, None)?;
         self.client.node.queues.check_free(&entry)?;
-        no_source.map_or(Ok(()), Err)?;
+        self.client.base().catalog.read().declared_exchange(&source)?;
         self.client
             .node
             .exclusive

@@ -291,10 +291,23 @@ impl Connection {
                 return Err(self.client().timed_out(&operation));
             }
         }
-        if reads_catalog(&operation) && self.node.base.lease.held_by(deadline).await.is_err() {
-            return Err(self.client().timed_out(&operation));
+        if !reads_catalog(&operation) {
+            return self.perform_now(channel, operation, publishes).await;
         }
-        self.perform_now(channel, operation, publishes).await
+        let lease = &self.node.base.lease;
+        let timed_out = self.client().timed_out(&operation);
+        if lease.held_by(deadline).await.is_err() {
+            return Err(timed_out);
+        }
+        let answer = self.perform_now(channel, operation, publishes).await;
+        // A refusal rests on the copy, unless the operation has timed out: then the connection is closed.
+        match answer {
+            Err(refused) if refused.code != ReplyCode::InternalError => {
+                lease.agreed().await.map_err(|_| timed_out)?;
+                Err(refused)
+            }
+            answer => answer,
+        }
     }
 
     /// Waits until no publish is held; false if some still are at the deadline. A message to many queues
@@ -387,11 +400,13 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::{
-        client::{BindRequest, Connection as _},
+        client::{BindRequest, Connection as _, ExchangeDeclare},
         testing,
     };
-    use quorate_catalog::{CatalogEntry, CatalogOutput};
-    use quorate_types::{CatalogIndex, FieldTable, Stamp};
+    use quorate_catalog::{
+        CatalogCommand, CatalogEntry, CatalogOutput, ExchangeRecord, ExchangeType,
+    };
+    use quorate_types::{CatalogIndex, FieldTable, ResourceName, Stamp};
     use std::time::Duration;
 
     const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
@@ -444,6 +459,29 @@ mod tests {
         }
     }
 
+    fn new_exchange(number: CatalogIndex) -> ExchangeRecord {
+        let name = ShortString::try_from(number.to_string().as_str()).unwrap_or_default();
+        ExchangeRecord {
+            name: ResourceName { vhost: ShortString::from_static("/"), name },
+            kind: ExchangeType::Fanout,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+        }
+    }
+
+    fn of_another_type() -> ExchangeDeclare {
+        ExchangeDeclare {
+            exchange: ShortString::from_static("amq.direct"),
+            kind: ShortString::from_static("fanout"),
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+        }
+    }
+
     /// NAM 5: another node that has not applied yet what this one's answer rests on would give the opposite
     /// answer afterwards.
     #[tokio::test(start_paused = true)]
@@ -460,9 +498,11 @@ mod tests {
             Operation::QueueBind(bind()),
             Operation::QueueUnbind(bind()),
             Operation::ExchangeExists(missing()),
+            Operation::ExchangeDeclare(of_another_type()),
         ];
-        let entry = CatalogEntry { stamp: Stamp::default(), commands: Vec::new() };
         for (index, operation) in (1..).map(CatalogIndex).zip(operations) {
+            let commands = vec![CatalogCommand::DeclareExchange(new_exchange(index))];
+            let entry = CatalogEntry { stamp: Stamp::default(), commands };
             base.catalog.write().apply(index, &entry, &mut CatalogOutput::default());
             let what = format!("{operation:?}");
             let answer = connection.ask(CHANNEL, operation);

@@ -258,7 +258,7 @@ impl QueueOperations<'_> {
         let renew = entry.queue_type == QueueType::Classic;
         match self.client.node.queues.inspect(&entry, renew).await? {
             Some(report) => Ok(declare_ok(&entry.name, report)),
-            None => Err(refusal::no_queue(&entry.name)),
+            None => Err(self.client.node.queues.gone(&entry).await),
         }
     }
 }

@@ -98,11 +98,23 @@ impl Queues {
         Ok(ready)
     }
 
+    /// 404 for a queue that its group has ended, when its name leads nowhere any more: so that no node says
+    /// afterwards that the queue is there.
+    pub(crate) async fn gone(self: &Arc<Self>, entry: &QueueEntry) -> Exception {
+        match self.forget_queue(entry.id).await {
+            Ok(()) => refusal::no_queue(&entry.name),
+            Err(_) => refusal::look_up_timeout(&entry.name),
+        }
+    }
+
     /// Removes a queue's ready messages (DEL-07).
-    pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
+    pub(crate) async fn purge_queue(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+    ) -> Result<u64, Exception> {
         match self.base.proposers.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
             Ok(Reply::Purged { messages }) => Ok(messages),
-            Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
+            Ok(Reply::Gone) => Err(self.gone(entry).await),
             Ok(other) => Err(unexpected(&entry.name, &other)),
             Err(_) => Err(purge_timeout(&entry.name)),
         }

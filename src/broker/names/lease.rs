@@ -244,7 +244,8 @@ impl RoutingLease {
     /// # Errors
     /// As [`RoutingLease::barrier`].
     pub(crate) async fn agreed(&self) -> Result<(), CallError> {
-        let index = self.catalog.read().version();
+        // Entries that change nothing, as those of a new leader, are not announced.
+        let index = self.catalog.read().routing_version();
         self.barrier(index).await
     }
 

@@ -106,13 +106,16 @@ impl Views<'_> {
 }
 
 impl Queues {
-    /// Proposes a command of an operator; the index of its entry.
+    /// Proposes a command of an operator, and waits until all routing nodes have applied it; the index of its entry.
     async fn change_catalog(
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<CatalogIndex, Exception> {
         match self.base.catalog_client.propose(command).await {
-            Ok((index, CatalogReply::Done)) => Ok(index),
+            Ok((index, CatalogReply::Done)) => {
+                self.base.lease.barrier(index).await.map_err(|_| no_majority())?;
+                Ok(index)
+            }
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((_, CatalogReply::Denied(Denial::NoSuchVhost(vhost)))) => {
                 Err(refusal::no_such_vhost(&vhost))
@@ -125,9 +128,12 @@ impl Queues {
         }
     }
 
-    /// Brings this node's copy of the catalog up to date, so that what it lacks is not there.
-    async fn read_catalog(&self) -> Result<(), Exception> {
-        if self.base.catalog_client.read().await { Ok(()) } else { Err(no_majority()) }
+    /// Brings this node's copy of the catalog up to date, so that what it lacks is not there, and no other node says
+    /// that it is.
+    pub(crate) async fn read_catalog(&self) -> Result<(), Exception> {
+        let is_read = self.base.catalog_client.read().await;
+        let agreed = is_read && self.base.lease.agreed().await.is_ok();
+        if agreed { Ok(()) } else { Err(no_majority()) }
     }
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.

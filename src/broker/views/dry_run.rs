@@ -81,7 +81,7 @@ impl DryRuns<'_> {
     /// # Errors
     /// The refusal that clearing it would get.
     pub async fn clear_policy(&self, name: PolicyName) -> Result<DryRun, Exception> {
-        self.0.base.catalog_client.read().await;
+        self.0.queues.read_catalog().await?;
         if self.0.base.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
@@ -95,7 +95,7 @@ impl DryRuns<'_> {
         vhost: VhostName,
         command: CatalogCommand,
     ) -> Result<DryRun, Exception> {
-        self.0.base.catalog_client.read().await;
+        self.0.queues.read_catalog().await?;
         let compare = move |node: &Node| {
             let before = node.base.catalog.read().policies_of(&vhost);
             before.with(command).map(|after| compared(&before, &after))

@@ -30,6 +30,12 @@ impl Broker {
         Lookup(&self.0)
     }
 
+    /// How long an operation waits for a majority.
+    #[must_use]
+    pub fn operation_timeout(&self) -> Duration {
+        self.0.base.context.operation_timeout()
+    }
+
     /// Waits until this node's copy of the catalog has all that any node has answered: it holds a routing
     /// lease (NAM 5). False if it does not within that time.
     pub async fn may_answer(&self, within: Duration) -> bool {

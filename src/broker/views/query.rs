@@ -231,7 +231,7 @@ impl Operator<'_> {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
-        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        let entry = self.find_queue(queue).await?;
         self.0.queues.check_free(&entry)?;
         self.0.queues.delete_queue(&entry, if_unused, if_empty).await
     }
@@ -241,8 +241,20 @@ impl Operator<'_> {
     /// # Errors
     /// 404 if there is no such queue; 541 if its group does not answer.
     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
-        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        let entry = self.find_queue(queue).await?;
         self.0.queues.purge_queue(&entry).await
+    }
+
+    /// The queue of that name, also if it was declared while this node did not hear of it.
+    async fn find_queue(&self, queue: &ResourceName) -> Result<QueueEntry, Exception> {
+        if let Some(entry) = self.0.base.known_queue(queue) {
+            return Ok(entry);
+        }
+        self.0.queues.read_catalog().await?;
+        match self.0.base.known_queue(queue) {
+            Some(entry) => Ok(entry),
+            None => Err(self.0.exclusive.missing_queue(queue).await),
+        }
     }
 }
 

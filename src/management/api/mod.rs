@@ -186,7 +186,7 @@ impl Service {
         };
         let is_about_one = leased::is_about_one(target.route.endpoint, target.method);
         if is_about_one {
-            leased::may_answer(&self.api.broker).await?;
+            leased::may_answer(&self.api.broker, target.method).await?;
         }
         let caller = self.permitted(&target, parts, user).await?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())
@@ -213,8 +213,7 @@ impl Service {
         let queues = || self.api.broker.lookup().queue_count();
         let _turn = self.turns.of(endpoint, call.method, queues).await?;
         let answered = dispatch::dispatch(&self.api, &call, endpoint).await;
-        // A change has waited for the others by itself.
-        if is_about_one && (call.method == Method::Get || answered.is_err()) {
+        if is_about_one && leased::rests_on_copy(call.method, &answered) {
             leased::is_agreed(&self.api.broker).await?;
         }
         let answer = answered?;
