@@ -149,6 +149,7 @@ async fn chn_06_an_ack_behind_a_refused_publish_is_not_carried_out() {
     publish_confirmed(&channel, "jobs", b"job").await;
     let mut client = Wire::open_channel(&cluster.node(1).amqp_address()).await;
     client.method(1, 60, 20, &wire::basic_consume("jobs", false)).await;
+    client.expect(1, 60, 21).await;
     client.expect(1, 60, 60).await;
     let to_missing = [&[0, 0][..], &wire::short("missing"), &wire::short("key"), &[0]].concat();
     let first_tag = [&1_u64.to_be_bytes()[..], &[0]].concat();

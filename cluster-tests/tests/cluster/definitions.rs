@@ -285,11 +285,26 @@ async fn what_was_in_force_is_again(cluster: &Cluster) {
     }
 }
 
+/// What the files have of a server-named queue, which RabbitMQ does not import either.
+const SKIPPED: &str = "Warning: skipped queue 'amq.gen-IzygEPrTUL-2wo-c5QOoMQ' in vhost '/': its name is reserved\n\
+     Warning: skipped binding from 'amq.direct' to 'amq.gen-IzygEPrTUL-2wo-c5QOoMQ' in vhost '/': \
+     its name is reserved\n";
+
+/// The definitions without server-named queues.
+fn without_server_named(definitions: &str) -> Value {
+    let mut given: Value = serde_json::from_str(definitions).expect("JSON");
+    for (list, field) in [("queues", "name"), ("bindings", "destination")] {
+        let objects = given[list].as_array_mut().expect("a list");
+        objects.retain(|it| !it[field].as_str().is_some_and(|name| name.starts_with("amq.gen-")));
+    }
+    given
+}
+
 async fn imports_with_nothing_lost(definitions: &str) {
     let cluster = Cluster::start(3, Options::default()).await;
     let (code, _, err) = import(&cluster, 1, definitions).await;
-    assert_eq!((code, err.as_str()), (0, ""));
-    let given: Value = serde_json::from_str(definitions).expect("JSON");
+    assert_eq!((code, err.as_str()), (0, SKIPPED));
+    let given = without_server_named(definitions);
     let exported = export(&cluster, 3).await;
     for list in LISTS {
         assert_eq!(comparable(&exported, list), comparable(&given, list), "{list}");
@@ -332,9 +347,9 @@ async fn ctl_bindings_of_exchanges_that_rabbitmqctl_left_out_are_passed_over_and
                 no exchange 'hidden' in vhost 'orders'\n\
                 Warning: skipped binding from 'events' to 'hidden' in vhost 'orders': \
                 no exchange 'hidden' in vhost 'orders'\n";
-    assert_eq!((code, err.as_str()), (0, told));
+    assert_eq!((code, err), (0, format!("{SKIPPED}{told}")));
     let exported = export(&cluster, 1).await;
-    let original: Value = serde_json::from_str(BY_RABBITMQCTL).expect("JSON");
+    let original = without_server_named(BY_RABBITMQCTL);
     for list in LISTS {
         assert_eq!(comparable(&exported, list), comparable(&original, list), "{list}");
     }
