@@ -121,12 +121,13 @@ impl FieldValue {
             let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
             is_exact.then_some(value as i64)
         };
-        match self {
-            Self::LongString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-            Self::F64(value) => of_float(*value),
-            Self::F32(value) => of_float(f64::from(*value)),
-            other => other.as_integer(),
+        if let Self::LongString(text) = self {
+            return std::str::from_utf8(text).ok()?.parse().ok();
         }
+        if let Self::F32(value) = *self {
+            return of_float(f64::from(value));
+        }
+        if let Self::F64(value) = *self { of_float(value) } else { self.as_integer() }
     }
 
     /// The long string's bytes.

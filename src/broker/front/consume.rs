@@ -23,7 +23,7 @@ use crate::{
     node::Node,
 };
 use bytes::Bytes;
-use quorate_catalog::{Access, QueueEntry, Resource, refusal};
+use quorate_catalog::{Access, QueueEntry, Resource};
 use quorate_queue::{Command, ConsumerTerms, Detach, Got, Reply};
 use quorate_storage::{MessageRef, codec::message};
 use quorate_types::{

@@ -17,9 +17,7 @@ use crate::{
         },
     },
 };
-use quorate_catalog::{
-    Binding, Catalog, Destination, ExchangeRecord, ExchangeType, QueueEntry, refusal,
-};
+use quorate_catalog::{Binding, Catalog, Destination, ExchangeRecord, ExchangeType, QueueEntry};
 use quorate_queue::QueueFigures;
 use quorate_raft::Group;
 use quorate_types::{
@@ -231,7 +229,7 @@ impl Operator<'_> {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
-        let entry = self.find_queue(queue).await?;
+        let entry = find_queue(self.0, queue).await?;
         self.0.queues.check_free(&entry)?;
         self.0.queues.delete_queue(&entry, if_unused, if_empty).await
     }
@@ -241,20 +239,20 @@ impl Operator<'_> {
     /// # Errors
     /// 404 if there is no such queue; 541 if its group does not answer.
     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
-        let entry = self.find_queue(queue).await?;
+        let entry = find_queue(self.0, queue).await?;
         self.0.queues.purge_queue(&entry).await
     }
+}
 
-    /// The queue of that name, also if it was declared while this node did not hear of it.
-    async fn find_queue(&self, queue: &ResourceName) -> Result<QueueEntry, Exception> {
-        if let Some(entry) = self.0.base.known_queue(queue) {
-            return Ok(entry);
-        }
-        self.0.queues.read_catalog().await?;
-        match self.0.base.known_queue(queue) {
-            Some(entry) => Ok(entry),
-            None => Err(self.0.exclusive.missing_queue(queue).await),
-        }
+/// The queue of that name, also if it was declared while this node did not hear of it.
+async fn find_queue(node: &Node, queue: &ResourceName) -> Result<QueueEntry, Exception> {
+    if let Some(entry) = node.base.known_queue(queue) {
+        return Ok(entry);
+    }
+    node.queues.read_catalog().await?;
+    match node.base.known_queue(queue) {
+        Some(entry) => Ok(entry),
+        None => Err(node.exclusive.missing_queue(queue).await),
     }
 }
 

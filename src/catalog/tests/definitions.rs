@@ -176,9 +176,9 @@ fn acl_23_what_does_not_say_whether_it_is_durable_is() {
     let durable: Vec<_> =
         definitions.queues.iter().map(|it| (it.name.name.as_str(), it.durable)).collect();
     assert_eq!(durable, [("q", true), ("replicated", true), ("transient", false)]);
-    let is_durable = |command: &CatalogCommand| match command {
-        CatalogCommand::DeclareExchange(exchange) => Some(exchange.durable),
-        _ => None,
+    let is_durable = |command: &CatalogCommand| {
+        let CatalogCommand::DeclareExchange(exchange) = command else { return None };
+        Some(exchange.durable)
     };
     let exchanges: Vec<_> =
         definitions.steps.iter().filter_map(|step| is_durable(&step.command)).collect();
