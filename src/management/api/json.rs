@@ -227,7 +227,7 @@ mod tests {
             json!({ "timestamp": "now" }),
             json!({ "headers": [] }),
             json!({ "headers": { "CC": "a" } }),
-            json!({ "headers": { "x-delay": "5" } }),
+            json!({ "headers": { "x-delay": "soon" } }),
             json!({ "expiration": "" }),
             json!({ "expiration": "-1" }),
             json!({ "expiration": "007" }),
