@@ -3,6 +3,7 @@
 use crate::{
     definitions_table::to_json,
     delayed::delays_for,
+    exchange::is_reserved,
     machine::Catalog,
     objects::{Binding, Destination, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
@@ -71,7 +72,7 @@ impl Catalog {
 }
 
 fn is_declared(exchange: &&ExchangeRecord) -> bool {
-    !exchange.name.name.is_empty() && !exchange.name.name.as_bytes().starts_with(b"amq.")
+    !exchange.name.name.is_empty() && !is_reserved(&exchange.name.name)
 }
 
 fn texts(words: &[ShortString]) -> Vec<&str> {

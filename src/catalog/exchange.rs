@@ -164,7 +164,9 @@ pub(crate) fn of_every_vhost(vhost: &VhostName) -> impl Iterator<Item = Exchange
     })
 }
 
-fn is_reserved(name: &ShortString) -> bool {
+/// Whether no client can declare an exchange or a queue of this name (EXC-03, QUE-09).
+#[must_use]
+pub fn is_reserved(name: &ShortString) -> bool {
     name.as_bytes().starts_with(b"amq.")
 }
 

@@ -77,7 +77,7 @@ pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, dela
 pub use denial::{Denial, MemberDenial, TaskDenial};
 pub use dry_run::{Outcome, QueueChange, SettingChange};
 pub use equivalence::{Redeclared, check_owner, equivalent};
-pub use exchange::check_deletable;
+pub use exchange::{check_deletable, is_reserved};
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use member::{ForgottenRecord, MemberRecord, MemberState};

@@ -9,7 +9,8 @@ use crate::{
 };
 use quorate_catalog::{
     Access, CatalogCommand, CatalogReply, QueueEntry, Redeclared, Resource, check_owner,
-    check_queue_properties, effective, equivalent, leader_locator, refusal, resolve_queue_type,
+    check_queue_properties, effective, equivalent, is_reserved, leader_locator, refusal,
+    resolve_queue_type,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
@@ -81,7 +82,7 @@ impl QueueOperations<'_> {
         if let Some(ok) = self.declare_reply_queue(&declare.queue).await? {
             return Ok(ok);
         }
-        if declare.queue.as_bytes().starts_with(b"amq.") {
+        if is_reserved(&declare.queue) {
             return Err(refusal::reserved_queue_name(&self.client.resource(&declare.queue)));
         }
         // A server-given name is checked as one of its shape (ACL-07).

@@ -5,17 +5,12 @@ use crate::{
     command::CatalogCommand,
     definitions_fields::Fields,
     definitions_import::DefinitionsError,
-    exchange::of_every_vhost,
+    exchange::{is_reserved, of_every_vhost},
     objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
     queue_entry::{check_queue_properties, resolve_queue_type},
     refusal,
 };
 use quorate_types::{GroupId, Home, QueueArguments, QueueId, ResourceName, ShortString, VhostName};
-
-/// Whether no client can declare a name (EXC-03, QUE-09).
-fn is_reserved(name: &ShortString) -> bool {
-    name.as_str().starts_with("amq.")
-}
 
 impl Reading<'_> {
     pub(super) fn exchange(&mut self, fields: &Fields<'_>) -> Read {
@@ -100,13 +95,13 @@ impl Reading<'_> {
         let destination = fields.short("destination")?;
         let destination = match fields.text("destination_type")? {
             "exchange" => Destination::Exchange(destination),
-            "queue" => match self.queue_destination(fields, &vhost, destination)? {
-                Some(queue) => queue,
-                None => {
+            "queue" => {
+                let Some(queue) = self.queue_destination(fields, &vhost, destination)? else {
                     self.leave_out_reserved(fields);
                     return Ok(());
-                }
-            },
+                };
+                queue
+            }
             other => return Err(fields.wrong(format!("unknown destination_type '{other}'"))),
         };
         let (key, arguments) = (fields.short("routing_key")?, fields.table("arguments")?);
@@ -129,9 +124,10 @@ impl Reading<'_> {
 
     /// True if the exchange exists, or is in the file.
     fn has_exchange(&self, name: &ResourceName) -> bool {
-        of_every_vhost(&name.vhost).any(|it| it.name == *name)
-            || self.exchanges.contains(name)
+        self.exchanges.contains(name)
             || self.catalog.exchange(name).is_some()
+            // Of a virtual host that the file makes.
+            || of_every_vhost(&name.vhost).any(|it| it.name == *name)
     }
 
     /// The queue that a binding leads to; `None`: it was left out for its name.

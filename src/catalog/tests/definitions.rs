@@ -187,8 +187,7 @@ fn acl_23_what_does_not_say_whether_it_is_durable_is() {
     assert!(definitions.steps.iter().any(|step| is_policy(&step.command)));
 }
 
-/// As in RabbitMQ, what bears a name that no client can declare is left out with what leads to it, and the rest is
-/// imported.
+/// As in RabbitMQ, queues and exchanges with reserved names are left out with their bindings. The rest is imported.
 #[test]
 fn acl_23_reserved_names_are_left_out() {
     let world = World::new();

@@ -9,7 +9,7 @@ use crate::api::route::Method;
 use crate::api::statistics::{self, Book, Key};
 use crate::wire::SampledKind;
 use quorate_broker::view::ExchangeView;
-use quorate_catalog::{ExchangeType, arguments_to_json};
+use quorate_catalog::{ExchangeType, arguments_to_json, is_reserved};
 use quorate_client::{ExchangeDeclare, Operation};
 use quorate_types::{ResourceName, ShortString};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(crate) fn named(name: ShortString) -> Result<ShortString, Refusal> {
 pub(crate) fn shape(view: &ExchangeView) -> Value {
     let policy = view.policies.policy.as_ref().map(ShortString::as_str);
     // What every virtual host has is not made by a user.
-    let is_own = view.name.name.is_empty() || view.name.name.as_bytes().starts_with(b"amq.");
+    let is_own = view.name.name.is_empty() || is_reserved(&view.name.name);
     let mut shown = json!({
         "name": view.name.name.as_str(),
         "vhost": view.name.vhost.as_str(),
